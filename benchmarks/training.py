@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from attention_sequence.data import UEA
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.run import Run
-from experiment_kit.training.callbacks import build_logger, default_callbacks
+from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
+from experiment_kit.training.loggers import RunLogger
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import compare_with_aim, format_noise, interleave_runs
@@ -84,7 +85,7 @@ def train_by_lightning(data: UEA, device: str, quick: bool, callbacks: Callbacks
             enable_checkpointing=bool(callbacks(run)),
             default_root_dir=folder,
             plugins=[AtomicCheckpointIO()],
-            logger=build_logger(run, None),
+            logger=RunLogger(run, None),
             callbacks=[watch, *callbacks(run)],
         )
         trainer.fit(build_model(data, quick), datamodule=data)

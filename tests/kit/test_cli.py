@@ -46,7 +46,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     assert 0 < result["metrics"]["time/epoch"] < result["seconds"]
     assert "weights_source" not in result
     names = {path.name for path in finished.folder.iterdir()}
-    assert {"config.yaml", "environment.yaml", "checkpoints", "tensorboard", "result.json"} <= names
+    assert {"config.yaml", "environment.yaml", "checkpoints", "result.json"} <= names
     kept = sorted(path.name for path in finished.checkpoint_folder.iterdir())
     assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
 

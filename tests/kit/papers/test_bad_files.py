@@ -26,7 +26,7 @@ def measured(spec, tmp_path):
         (run.folder / "spectral.json").write_text(json.dumps(SPECTRAL))
         (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
         with SummaryWriter(run.folder / "tensorboard") as writer:
-            writer.add_scalar("z_run/steps_per_second", 10.0, 0)
+            writer.add_scalar("train/steps_per_second", 10.0, 0)
         metrics = {"test/accuracy": 0.5}
         run.write_result(make_result(run, cell.experiment, metrics=metrics))
     return cells, runs

@@ -1,10 +1,9 @@
-"""Seeds, guards and hyperparameters of a run, and the timer on a clock that a test turns."""
+"""Seeds and guards of a run, and the timer on a clock that a test turns."""
 
 from types import SimpleNamespace
 
 import pytest
 import torch
-from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from experiment_kit.training import callbacks
@@ -17,12 +16,8 @@ from experiment_kit.training.callbacks import (
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import plugin_data_pb2
 from torch.utils.data import DataLoader
 
-from tests.apps.contract import find_run
-from tests.kit.tiny import APP, arguments
 from tests.kit.trainers import OneWeight, SaveAndExit, make_trainer
 
 MONITOR = SpectralMonitor()
@@ -164,19 +159,3 @@ def test_the_monitor_is_left_out(at) -> None:
     at(10, "on_train_epoch_start")
     MONITOR.untimed_seconds = 7.0
     assert at(20, "on_train_epoch_end").collect_metrics() == {"time/epoch": 7.0}
-
-
-def test_a_finished_run_has_an_entry_with_the_metrics_of_its_end(tmp_path) -> None:
-    run_app(APP, ["fit", *arguments(tmp_path, "--model.filter=attention_core.GFSA")])
-    run = find_run(tmp_path)
-    tags = read_hparams(run.folder / "tensorboard")
-    chosen = tags["_hparams_/session_start_info"].session_start_info.hparams
-    assert (chosen["K"].number_value, chosen["model.filter"].string_value) == (3, "GFSA")
-    metrics = tags["_hparams_/experiment"].experiment.metric_infos
-    assert [metric.name.tag for metric in metrics] == ["test/loss", "val/accuracy"]
-
-
-def read_hparams(folder) -> dict:
-    events = EventAccumulator(str(folder)).Reload()
-    found = events.PluginTagToContent("hparams")
-    return {tag: plugin_data_pb2.HParamsPluginData.FromString(c) for tag, c in found.items()}

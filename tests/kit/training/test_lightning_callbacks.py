@@ -118,7 +118,6 @@ WORKING = {
     "EMA, and weights edited": [EMA(), name_callback(Editing)],
 }
 REFUSED = {
-    "BackboneFinetuning": ([name_callback("BackboneFinetuning")], "no attribute 'backbone'"),
     "BatchSizeFinder": ([name_callback("BatchSizeFinder")], "give data.init_args.batch_size"),
     "LearningRateFinder": ([name_callback("LearningRateFinder")], "model.optimizer.init_args.lr"),
     "SpikeDetection": ([name_callback("SpikeDetection")], "cannot load its state"),
@@ -129,8 +128,9 @@ REFUSED = {
     "two of one metric": ([name_callback("EarlyStopping", **SCORE)] * 2, "watch the same"),
     "pruning that stays": (
         [PRUNING(make_pruning_permanent=False)],
-        "make_pruning_permanent must be true",
+        "make_pruning_permanent must be True",
     ),
+    "a lottery ticket": ([PRUNING()], "use_lottery_ticket_hypothesis must be False"),
 }
 
 

@@ -1,6 +1,8 @@
 """What a measurement becomes in the loggers, and which coefficients it has."""
 
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,8 @@ from attention_core import AGF, GFSA, EigenSpectrum, Plain, SelfAttention, diagn
 from attention_core.plots.depth import PROFILE
 from experiment_kit.training.spectral_logs import (
     collect_coefficients,
-    describe_moves,
+    describe_coefficients,
+    find_compared,
     log_measures,
     name_scalars,
 )
@@ -48,55 +51,47 @@ def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None
     kernel = lambda dim, heads: AGF(dim, heads, singular_values=singular_values)  # noqa: E731
     measures = measure(filtered(), SelfAttention(DIM, HEADS, kernel=kernel))
     with SummaryWriter(tmp_path) as board:
-        log_measures([RecordingLogger(board)], 1, measures, figures=True)
+        log_measures([RecordingLogger(board)], 1, measures, figures=True, folder=tmp_path)
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("1.kernel.theta" in measures["coefficients"]) == has_coefficients
 
 
-def test_trained_coefficients_alone_have_scalars_by_layer() -> None:
+def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     coefficients = {"b.0.filter.w0": [0.0, 0.0], "b.2.filter.wK": [1.0, 3.0], "t.tokens.s": [2.0]}
-    measures = {"depth": [], "coefficients": coefficients, "frozen": ["b.0.filter.w0"]}
-    measures |= {"attention": ["b.0", "b.1", "b.2"], "condition_number": [9.0, None]}
-    assert name_scalars(measures) == {
-        "y_filter/wK/layer_2/mean": 2.0,
-        "y_filter/wK/layer_2/min": 1.0,
-        "y_filter/wK/layer_2/max": 3.0,
-        "y_filter/s/layer_0/mean": 2.0,
-        "y_filter/condition_number/layer_0": 9.0,
-    }
-
-
-def test_a_layer_has_one_number_in_the_tags_of_tokens_and_of_filters() -> None:
     depth = [dict.fromkeys(PROFILE, value) for value in (0.5, 1.0, 2.0)]
-    measures = {"depth": depth, "coefficients": {"b.0.filter.wK": [3.0], "b.1.filter.wK": [4.0]}}
-    scalars = name_scalars({**measures, "frozen": [], "attention": ["b.0", "b.1"]})
-    assert [scalars[f"x_smoothing/hfc_lfc/{place}"] for place in ("embedding", "layer_1")] == [
-        0.5,
-        2.0,
-    ]
-    assert scalars["y_filter/wK/layer_1/mean"] == 4.0
-    assert "x_smoothing/hfc_lfc/layer_2" not in scalars
+    measures = {"depth": depth, "coefficients": coefficients, "frozen": ["b.0.filter.w0"]}
+    measures |= {"attention": ["b.0", "b.1", "b.2"], "condition_number": [9.0, None]}
+    scalars = name_scalars(measures)
+    places = {"embedding": 0.5, "layer_00": 1.0, "layer_01": 2.0}
+    assert scalars == {
+        **{f"smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
+        "weights/wK/layer_02": 2.0,
+        "weights/s/layer_00": 2.0,
+        "weights/condition_number/layer_00": 9.0,
+    }
+    groups = {tag.partition("/")[0] for tag in scalars}
+    assert sorted({"train", "val", *groups}) == ["smoothing", "train", "val", "weights"]
 
 
-def test_custom_scalars_have_every_measure_in_a_chart_in_reading_order() -> None:
-    layouts, measures = [], measure(filtered())
-    board = SimpleNamespace(add_custom_scalars=layouts.append)
-    log_measures([RecordingLogger(board)], 1, measures, figures=False)
-    patterns = [chart[1][0] for charts in layouts[0].values() for chart in charts.values()]
-    tags = [tag for tag in name_scalars(measures) if not tag.endswith(("/min", "/max"))]
-    assert all(sum(re.match(pattern, tag) is not None for pattern in patterns) == 1 for tag in tags)
-    groups = {tag.partition("/")[0] for tag in tags}
-    assert sorted({"train", "val", *groups}) == ["train", "val", "x_smoothing", "y_filter"]
+def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:
+    runs = tmp_path / "vision" / "digits-vit"
+    for place in ("gfsa/seed-0-0123456789", "plain/seed-0-aaaaaaaaaa", "agf/seed-1-bbbbbbbbbb"):
+        (runs / place).mkdir(parents=True)
+    (runs / "plain/seed-0-aaaaaaaaaa/spectral.json").write_text(json.dumps({"depth": [1]}))
+    (runs / "agf/seed-1-bbbbbbbbbb/spectral.json").write_text("{half")
+    found = find_compared(runs / "gfsa/seed-0-0123456789", {"depth": [0]})
+    assert found == {"gfsa": {"depth": [0]}, "plain": {"depth": [1]}}
+    assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # of a user's trainer
 
 
 def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     measures, drawn = measure(filtered()), []
     board = SimpleNamespace(add_histogram=lambda tag, values, step: drawn.append((tag, values)))
     loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
-    log_measures(loggers, 3, measures, figures=True)
+    log_measures(loggers, 3, measures, figures=True, folder=Path())
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
-    assert torch.equal(dict(drawn)["y_filter/wK/layer_0"], torch.tensor([0.25, 0.25]))
-    assert "y_filter/w0/layer_0" not in dict(drawn)
+    assert torch.equal(dict(drawn)["weights/wK/layer_00"], torch.tensor([0.25, 0.25]))
+    assert "weights/w0/layer_00" not in dict(drawn)
 
 
 def test_the_eigenvalues_of_a_spectrum_are_coefficients() -> None:
@@ -106,10 +101,7 @@ def test_the_eigenvalues_of_a_spectrum_are_coefficients() -> None:
     assert all(-1 <= value <= 0 for value in psi)
 
 
-def test_the_layer_that_moved_most_is_named() -> None:
-    before = {"0.filter.wK": [0.0, 0.0], "1.filter.wK": [0.0, 0.0]}
+def test_the_ranges_of_coefficients_are_shown() -> None:
     now = {"0.filter.wK": [0.1, 0.1], "1.filter.wK": [-0.5, -0.3]}
     measures = {"coefficients": now, "frozen": [], "attention": []}
-    assert describe_moves(measures, {"coefficients": before}) == (
-        "coefficients: wK is -0.4 to 0.1 by layer, moved most in layer 1 (-0.4)"
-    )
+    assert describe_coefficients(measures) == "coefficients: wK is -0.4 to 0.1 by layer"

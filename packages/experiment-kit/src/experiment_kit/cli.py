@@ -35,17 +35,16 @@ from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callback_checks import check_callbacks
-from experiment_kit.training.callbacks import (
-    EpochTimer,
-    build_logger,
-    collect_hyperparameters,
-    default_callbacks,
-    log_hyperparameters,
-)
+from experiment_kit.training.callbacks import EpochTimer, default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     explain_failure,
+)
+from experiment_kit.training.loggers import (
+    RunLogger,
+    collect_hyperparameters,
+    log_hyperparameters,
 )
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
@@ -170,13 +169,14 @@ class AppCLI(LightningCLI):
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
-            check_callbacks(_as_list(options.callbacks), self.model)
+            given = _as_list(self.settings.trainer.callbacks)
+            check_callbacks(_as_list(options.callbacks), given)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),
             )
         self.trainer_defaults = {"callbacks": callbacks}
-        loggers = [build_logger(self.run, settings.ckpt_path)] if fitting else []
+        loggers = [RunLogger(self.run, settings.ckpt_path)] if fitting else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=False,
@@ -308,9 +308,9 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
         "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
         "seconds": round(seconds, 1),
     }
-    run.write_result(result)
-    shown_tags = [name for name in (*metrics, *score) if not name.startswith("last/")]
-    log_hyperparameters(trainer.loggers, collect_hyperparameters(cli.read_settings()), shown_tags)
+    parameters = collect_hyperparameters(cli.read_settings())
+    log_hyperparameters(trainer.loggers, parameters, metrics, cli.app.monitor)
+    run.write_result(result)  # last: nothing is added to a finished run
     shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     print(f"finished {run.folder}: {shown}", flush=True)
 

@@ -14,9 +14,9 @@ from timm.models.vision_transformer import VisionTransformer
 STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
 SCALARS = {
-    "train/loss": 1.0, "val/loss": 1.2, "epoch": 0.0, "x_smoothing/hfc_lfc/embedding": 0.9,
-    "x_smoothing/hfc_lfc/layer_1": 0.5, "y_filter/condition_number/layer_0": 10.0,
-    "y_filter/condition_number/layer_1": 30.0, "y_filter/psi/layer_0/mean": -0.2,
+    "train/loss": 1.0, "val/loss": 1.2, "train/epoch": 0.0, "smoothing/hfc_lfc/embedding": 0.9,
+    "smoothing/hfc_lfc/layer_01": 0.5, "weights/condition_number/layer_00": 10.0,
+    "weights/condition_number/layer_01": 30.0, "weights/psi/layer_00": -0.2,
 }  # fmt: skip
 
 
@@ -39,10 +39,10 @@ def write_run(
     (path / "result.json").write_text(json.dumps(result))
     (path / "config.yaml").write_text("model: {}")
     if scalars:
-        writer = EventFileWriter(str(path / "tensorboard"))
+        writer = EventFileWriter(str(path))
         for step in range(STEPS):
             for tag, value in scalars.items():
-                value = step // 2 if tag == "epoch" else value * (1 - 0.1 * step)
+                value = step // 2 if tag == "train/epoch" else value * (1 - 0.1 * step)
                 content = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
                 writer.add_event(Event(step=step, wall_time=step, summary=content))
         writer.close()

@@ -198,7 +198,7 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
     numbers = {"parameters": record.result.get("parameters")}
     times = {name: value for name, value in metrics if name.startswith("time/")}
     numbers |= {n.removeprefix("test/"): value for n, value in metrics if n not in times}
-    if (steps := record.scalars.get("z_run/steps_per_second")) is not None:
+    if (steps := record.scalars.get("train/steps_per_second")) is not None:
         options = record.config.get("data", {}).get("init_args", {})
         size = options.get("batch_size")  # speech has seconds a batch
         numbers["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)

@@ -11,7 +11,7 @@ import yaml
 
 from experiment_kit.run_files import read_mapping, read_result, try_read
 
-TAGS = ("train/loss", "z_run/steps_per_second")
+TAGS = ("train/loss", "train/steps_per_second")
 _SHOWN = "|".join([*TAGS, "val/.*"])
 
 
@@ -44,7 +44,7 @@ def read_config(path: Path) -> dict[str, Any] | None:
 
 
 def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
-    """Read the scalars of `<folder>/tensorboard` whose tags match, over steps.
+    """Read the scalars of a run whose tags match, over steps.
 
     A resumed run has several event files whose steps overlap: the last value written counts.
     """
@@ -52,7 +52,7 @@ def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     written: dict[str, list[tuple[float, int, float]]] = {}
-    for path in sorted((folder / "tensorboard").rglob("events.out.tfevents.*")):
+    for path in sorted(folder.rglob("events.out.tfevents.*")):
         for event in LegacyEventFileLoader(str(path)).Load():
             for value in event.summary.value:
                 if re.fullmatch(tags, value.tag):

@@ -141,7 +141,7 @@ def plot_training_curves(
 
 FIGURES = (
     FigureKind(
-        plot_training_curves, average_curves, "training curves", "tensorboard/",
+        plot_training_curves, average_curves, "training curves", "events.out.*",
         "Training: the line is the mean over seeds, the band reaches from the lowest to the "
         "highest; a line ends at the last step that every seed reached. A training loss of many "
         "steps is a running mean over a twentieth of them.",

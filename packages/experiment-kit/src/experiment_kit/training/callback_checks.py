@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import (
-    BackboneFinetuning,
     BatchSizeFinder,
     LearningRateFinder,
     ModelPruning,
@@ -23,22 +21,20 @@ _REFUSED = {
     LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
     SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
 }
+# arguments with which the tested weights are those that were validated, also after a resume
+_PRUNING = {"make_pruning_permanent": True, "use_lottery_ticket_hypothesis": False}
 
 
-def check_callbacks(callbacks: Sequence[Any], module: LightningModule) -> None:
+def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any]) -> None:
     """Refuse callbacks whose effect no result would show, and two that would share a state."""
-    found = {
-        kind: reason for c in callbacks for kind, reason in _REFUSED.items() if isinstance(c, kind)
-    }
-    for c in callbacks:
-        if isinstance(c, BackboneFinetuning) and not hasattr(module, "backbone"):
-            found[BackboneFinetuning] = "the model has no attribute 'backbone'"
-        if isinstance(c, ModelPruning) and not c._make_pruning_permanent:
-            found[ModelPruning] = (
-                "make_pruning_permanent must be true, for the weights that are tested"
-            )
-    for kind, reason in found.items():
-        raise UserError(f"trainer.callbacks: {kind.__name__} is not supported: {reason}")
+    for callback, config in zip(callbacks, configs, strict=True):
+        reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
+        if isinstance(callback, ModelPruning):
+            given, wanted = config.init_args, _PRUNING.items()
+            reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
+        for reason in reasons:
+            name = type(callback).__name__
+            raise UserError(f"trainer.callbacks: {name} is not supported: {reason}")
     keys = [c.state_key for c in callbacks if is_overridden("state_dict", c)]
     if double := [key for key in keys if keys.count(key) > 1]:
         raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")

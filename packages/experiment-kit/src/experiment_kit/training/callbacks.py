@@ -1,4 +1,4 @@
-"""Callbacks of every training run: seeds, guards, timing, checkpoints, a logger."""
+"""Callbacks of every training run: seeds, guards, timing, progress and checkpoints."""
 
 import hashlib
 import json
@@ -7,7 +7,8 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import fmean
@@ -17,13 +18,11 @@ import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
-from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.utils.tensorboard.summary import hparams
 
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, parse_step
+from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
@@ -33,9 +32,6 @@ from experiment_kit.training.checkpoints import (
     find_nonfinite,
     get_local,
 )
-
-_NAMES = ("data", "backbone", "recipe", "method", "profile")  # kinds of overlays
-_SLOTS = ("filter", "kernel", "tokens", "reparam")
 
 
 class StepSeed(Callback):
@@ -70,7 +66,7 @@ class FiniteSteps(Callback):
         self.losses: list[Tensor] = []  # since the last step, by batch
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the norm that is clipped, where there is one: to compute another takes time."""
+        """Check the norm that is clipped, where there is one."""
         self.losses = []
         self.clips = patches.replace_clipping(trainer, pl_module, self._clip)
 
@@ -86,8 +82,7 @@ class FiniteSteps(Callback):
         """Stop before the gradient spreads into the weights."""
         if not self.clips:
             weights = (w for group in optimizer.param_groups for w in group["params"])
-            gradients = [get_local(w.grad) for w in weights if w.grad is not None]
-            self._check(trainer, torch.nn.utils.get_total_norm(gradients))
+            self._check(trainer, bound_gradients([w.grad for w in weights if w.grad is not None]))
 
     def _clip(self, trainer: Trainer, optimizer: Optimizer, clip_val: float) -> None:
         weights = list(trainer.precision_plugin.main_params(optimizer))
@@ -95,9 +90,9 @@ class FiniteSteps(Callback):
         self._check(trainer, get_local(norm))
         torch.nn.utils.clip_grads_with_norm_(weights, clip_val, norm)
 
-    def _check(self, trainer: Trainer, norm: Tensor) -> None:
+    def _check(self, trainer: Trainer, bound: Tensor) -> None:
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
-        total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
+        total = sum(self.losses, torch.zeros_like(bound) if is_scaled else bound)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
             place = self._describe(trainer, trainer.lightning_module)
@@ -116,6 +111,22 @@ class FiniteSteps(Callback):
             f"the {what} at step {trainer.global_step} (epoch {trainer.current_epoch}, batch "
             f"{batch}): lower the learning rate, clip the gradient or look at that batch"
         )
+
+
+def bound_gradients(gradients: Sequence[Tensor]) -> Tensor:
+    """Return 1, or infinity where an entry is nan or infinite: a norm takes several times as long.
+
+    torch's own check for its scaler multiplies the gradients by 1 in place.
+    """
+    by_kind = defaultdict(list)
+    for gradient in map(get_local, gradients):
+        by_kind[gradient.device, gradient.dtype].append(gradient)
+    bound = torch.ones(())
+    for (device, _), alike in by_kind.items():
+        found = torch.zeros(1, device=device)
+        torch._amp_foreach_non_finite_check_and_unscale_(alike, found, torch.ones_like(found))
+        bound = bound.to(device) / (1 - found[0])
+    return bound
 
 
 class FirstEpochsValidation(Callback):
@@ -146,10 +157,9 @@ def measure_peak_memory() -> float:
 class EpochTimer(Callback):
     """Time training epochs and the newest test pass, in seconds; log steps per second.
 
-    The time of an epoch excludes validation, what is saved after it, and the `untimed_seconds` of
-    other callbacks, such as the spectral monitor; it includes loading. It is the sum over the
-    processes that trained the epoch, up to their last checkpoint. Steps per second count training
-    steps alone, without loading.
+    The time of an epoch includes loading. It excludes validation, what is saved after it, and the
+    `untimed_seconds` of other callbacks. It is the sum over the processes that trained the epoch,
+    up to their last checkpoint. Steps per second count training steps alone.
     """
 
     def __init__(self) -> None:
@@ -201,10 +211,9 @@ class EpochTimer(Callback):
             self.epochs.append(seconds)
         self.before, self.began = 0.0, None
         if self.steps:
-            speed = self.steps / self.step_seconds
-            pl_module.log("z_run/steps_per_second", speed, sync_dist=True)
-            peak = measure_peak_memory()
-            pl_module.log("z_run/peak_mib", peak, sync_dist=True, reduce_fx="max")
+            speed, peak = self.steps / self.step_seconds, measure_peak_memory()
+            pl_module.log("train/steps_per_second", speed, sync_dist=True)
+            pl_module.log("train/peak_mib", peak, sync_dist=True, reduce_fx="max")
         self.step_seconds, self.steps = 0.0, 0
 
     def on_test_start(self, *_: Any) -> None:
@@ -225,32 +234,28 @@ def _read_clock(trainer: Any) -> float:
 
 
 class ProgressFile(Callback):
-    """Write how far training is into a file of the run's folder, at most once a second.
+    """Write how far training is into a file of the run's folder, which the launcher shows.
 
-    The launcher, which starts runs as processes, shows it, and never reads half of it. A full disk
-    is no reason to end.
+    It is written at most once a second. A full disk is no reason to end.
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.written, self.steps = path, 0.0, math.inf
+        self.path, self.written, self.ends = path, 0.0, {}
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
-        """Count the steps."""
-        self.steps = trainer.estimated_stepping_batches
+        """Find the ends of training."""
+        steps, epochs = trainer.estimated_stepping_batches, trainer.max_epochs or 0
+        ends = {"steps": steps, "epochs": epochs}
+        self.ends = {name: end for name, end in ends.items() if 0 < end < math.inf}
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Write the step and the epoch."""
         if trainer.is_global_zero and time.monotonic() - self.written > 1:
             self.written = time.monotonic()
-            state: dict[str, float] = {
-                "step": trainer.global_step,
-                "epoch": trainer.current_epoch + 1,
-            }
-            ends = {"steps": self.steps, "epochs": trainer.max_epochs or math.inf}
-            state |= {name: end for name, end in ends.items() if 0 < end < math.inf}
+            place = {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
             with suppress(OSError):
                 new = self.path.with_suffix(".new")
-                new.write_text(json.dumps(state), encoding="utf-8")
+                new.write_text(json.dumps({**place, **self.ends}), encoding="utf-8")
                 new.replace(self.path)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -274,62 +279,3 @@ def default_callbacks(
     progress = ProgressFile(run.folder / "progress.json")
     observers = [FiniteSteps(run), EpochTimer(), LearningRateMonitor(), progress]
     return [StepSeed(seed), *corrections, *observers, best, newest]
-
-
-def build_logger(run: Run, resume: str | None) -> TensorBoardLogger:
-    """Build the run's TensorBoard logger; it hides what was logged after the resumed step."""
-    path, is_new = Path(resume or ""), not (run.folder / "tensorboard").exists()
-    step = parse_step(path) if path.parent == run.checkpoint_folder else 0
-    purge = None if is_new else step
-    return TensorBoardLogger(
-        run.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=purge
-    )
-
-
-def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
-    """Return what a table of runs compares: K, overlays, lr, seed, and all of the model's.
-
-    An object is its class, and its arguments stand below its name. TensorBoard shows the first
-    five by name: K, backbone, data, lr and method.
-
-    >>> gfsa = {"class_path": "attention_core.GFSA", "init_args": {"K": 3, "learn": ["wK"]}}
-    >>> found = collect_hyperparameters({"seed_everything": 0, "model": {"filter": gfsa}})
-    >>> {name: found[name] for name in ("K", "model.filter", "model.filter.learn", "seed")}
-    {'K': 3, 'model.filter': 'GFSA', 'model.filter.learn': 'wK', 'seed': 0}
-    """
-    run, data = config.get("run", {}), config.get("data", {}).get("init_args", {})
-    model = dict(_flatten(config.get("model", {}), "model."))
-    orders = (model.get(f"model.{slot}.K") for slot in _SLOTS)
-    found = {"K": next((K for K in orders if K is not None), None)}
-    found |= {name: run.get(name) for name in _NAMES}
-    found |= {"lr": model.pop("model.optimizer.lr", None), "seed": config.get("seed_everything")}
-    found |= {"train.batch_size": data.get("batch_size")}
-    found |= {"train.max_epochs": config.get("trainer", {}).get("max_epochs")} | model
-    return {name: value for name, value in found.items() if value not in (None, "")}
-
-
-def log_hyperparameters(
-    loggers: Iterable[Any], parameters: Mapping[str, Any], metrics: Iterable[str]
-) -> None:
-    """Log hyperparameters; TensorBoard's HPARAMS shows the newest value of each metric's tag."""
-    for logger in loggers:
-        add_summary = getattr(logger.experiment, "_get_file_writer", None)
-        if add_summary is None:
-            logger.log_hyperparams(dict(parameters))
-            continue
-        # not by Lightning, which would add a point to each metric's curve
-        for summary in hparams(dict(parameters), dict.fromkeys(metrics, 0.0)):
-            add_summary().add_summary(summary)
-        logger.experiment.close()
-
-
-def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            if "class_path" in value:
-                yield name, value["class_path"].rpartition(".")[2]
-                value = value.get("init_args", {})
-            yield from _flatten(value, f"{name}.")
-        else:
-            yield name, " ".join(map(str, value)) if isinstance(value, list) else value

@@ -93,8 +93,7 @@ class PreemptionHandler:
 def explain_failure(preemption: PreemptionHandler, checkpoint: str | None) -> Iterator[None]:
     """Convert errors that torch and Lightning raise for mistakes and kills into one sentence.
 
-    They are about another process that was killed, as a signal to all processes of a job ends the
-    workers before the trainer can save, a checkpoint of another model, and an unknown metric.
+    A signal to all processes of a job ends the workers before the trainer can save.
     """
     try:
         yield
@@ -154,11 +153,10 @@ def describe_restart(run: Run, trainer: Trainer) -> str:
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 
-    They are saved between two batches, where the last one is validated and logged, and its epoch
-    too if it was the last of one: a resumed run repeats nothing, and lacks the running means of the
-    interrupted epoch alone. Metrics of torchmetrics are continued. Gradients that are being
-    accumulated are in no checkpoint. Within epochs, the next one is not saved before
-    100 times as long has passed as the last one took.
+    They are saved between two batches, where the last one is validated and logged: a resumed run
+    repeats nothing, and lacks the running means of the interrupted epoch alone. Metrics of
+    torchmetrics are continued. Within epochs, the next one is not saved before 100 times as long
+    has passed as the last one took.
 
     All ranks agree on the batch at which a signal, to any of them, ends them all.
     """
@@ -184,10 +182,7 @@ class ResumableCheckpoint(Checkpoint):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Add what Lightning does not save; refuse weights, or their average, that are no numbers.
-
-        They would end each run that resumes.
-        """
+        """Add what Lightning does not save; refuse weights that are no numbers."""
         weights = dict(pl_module.named_parameters())
         written = {f"the saved {k}": x for k, x in checkpoint["state_dict"].items() if k in weights}
         name = find_nonfinite({**weights, **written})

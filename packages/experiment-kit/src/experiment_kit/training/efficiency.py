@@ -101,9 +101,8 @@ def measure_speed(
 ) -> dict[str, float]:
     """Time a forward pass in eval mode and a training step with AdamW: the median of `repeats`.
 
-    The samples are on the device already: no loading, no augmentation. The step includes the
-    penalties of the kernels. Its peak memory is all that PyTorch holds then: weights, gradients,
-    the optimizer's state, the samples, and the activations.
+    The samples are on the device already. The step includes the penalties of the kernels. Its peak
+    memory is all that PyTorch holds then, from the weights to the activations.
     """
     # fused: its temporaries, copies of all weights, would hide what attention takes
     adam = torch.optim.AdamW(network.parameters(), lr=1e-6, fused=True)
@@ -133,24 +132,19 @@ def measure_speed(
         "train_samples_per_second": 1 / training,
         "seconds_per_sample": inference,
         "train_seconds_per_sample": training,
-        "train_peak_mib": tensor_mib(held) + peak_allocated_mib(train, fabric.device.type),
+        "train_peak_mib": measure_mib(held) + peak_allocated_mib(train, fabric.device.type),
     }
 
 
 def _time_step(step: Callable[[], None], repeats: int) -> float:
     seconds = []
     for _ in range(WARM_UP + repeats):
-        _synchronize()
         began = time.perf_counter()
         step()
-        _synchronize()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
     return median(seconds[WARM_UP:])
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
@@ -171,7 +165,7 @@ def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
     return max(accumulate(changes), default=0) / MIB
 
 
-def tensor_mib(tensors: Iterable[Tensor]) -> float:
+def measure_mib(tensors: Iterable[Tensor]) -> float:
     """Return the MiB of tensors, shared storage counted once."""
     storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
     return sum(storages.values()) / MIB

@@ -1,7 +1,6 @@
 """Correct Lightning and jsonargparse: every use of an API that they do not document.
 
-Each correction names the reason upstream and its test. Where upstream has no issue, the docstring
-names the private attribute.
+Each correction names the reason upstream, or else the private attribute, and its test.
 """
 
 import ctypes
@@ -36,8 +35,7 @@ _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 class AtomicCheckpointIO(TorchCheckpointIO):
     """Write checkpoints beside their target, sync and rename them.
 
-    Lightning stages them in the system's temporary folder: on another filesystem its move is a
-    copy, which a crash can cut short.
+    Lightning moves them from the system's temporary folder, which a crash can cut short.
     https://github.com/Lightning-AI/pytorch-lightning/issues/21253
     Test: tests/kit/test_cli.py, test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been.
     """
@@ -55,11 +53,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def disable_sharded_saving(strategy: Any) -> bool:
-    """Return True if a strategy's config shards the weights; let it save them as one file.
-
-    By default it saves a folder of shards, which is not replaced atomically, and which no other
-    strategy reads.
-    """
+    """Return True if a strategy's config shards the weights; let it save them as one file."""
     init_args: Any = getattr(strategy, "init_args", {})
     if "save_distributed_checkpoint" not in init_args:
         return False
@@ -70,8 +64,7 @@ def disable_sharded_saving(strategy: Any) -> bool:
 def check_sharded(path: str | Path) -> None:
     """Refuse to continue sharded training from a checkpoint of unsharded weights.
 
-    Lightning numbers the optimizer's states by the model's parameters where it shards, and by the
-    optimizer's groups elsewhere: it would mix them up. The reverse works.
+    Lightning numbers the optimizer's states otherwise where it shards. The reverse works.
     Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
     if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("sharded"):
@@ -87,12 +80,11 @@ class BestCheckpoint(ModelCheckpoint):
     They are those of the first batch of the validation, whatever callbacks load before it, or load
     and prune after it. Without states of callbacks, none changes them when they are tested.
     https://github.com/Lightning-AI/pytorch-lightning/issues/6074
+    Test: tests/kit/training/test_lightning_callbacks.py.
 
-    The best checkpoint stays so after the run folder is moved. Lightning's own resets it where the
-    path has changed, and overwrites it.
+    The best checkpoint stays so after the run folder is moved; Lightning's own overwrites it.
     https://github.com/Lightning-AI/pytorch-lightning/pull/12045
-    Test: tests/kit/training/test_lightning_patches.py, test_a_moved_run_keeps_its_best_epoch, and
-    test_lightning_callbacks.py.
+    Test: tests/kit/training/test_lightning_patches.py, test_a_moved_run_keeps_its_best_epoch.
     """
 
     def __init__(self, folder: Path, monitor: str) -> None:
@@ -107,9 +99,11 @@ class BestCheckpoint(ModelCheckpoint):
         return self.state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Warn of a run that never validates."""
+        """Warn of a run that never validates, as far as its length is known."""
         super().on_train_start(trainer, pl_module)
-        if trainer.is_global_zero and not (self.best_model_path or will_validate(trainer)):
+        every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
+        is_short = 0 < epochs < every or 0 < trainer.max_steps < _count_steps(trainer) < math.inf
+        if trainer.is_global_zero and (is_short or not trainer.enable_validation):
             text = "no epoch is validated: the weights at the end of training are tested"
             print(f"warning: {text}", file=sys.stderr)
 
@@ -155,24 +149,15 @@ class BestCheckpoint(ModelCheckpoint):
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
 
 
-def will_validate(trainer: Trainer) -> bool:
-    """Return False if training ends before its first validation, as far as its length is known."""
-    first, every = trainer.val_check_batch, trainer.check_val_every_n_epoch or 1
-    length, epochs, steps = trainer.num_training_batches, trainer.max_epochs, trainer.max_steps
-    if not trainer.enable_validation or first is None:  # it is by time
-        return trainer.enable_validation
-    if epochs is not None and 0 <= epochs < every:
-        return False
-    if steps < 0 or math.inf in (length, first):
-        return True
-    whole, rest = divmod(steps, math.ceil(length / trainer.accumulate_grad_batches))
-    return first + (every - 1) * length <= whole * length + rest * trainer.accumulate_grad_batches
+def _count_steps(trainer: Trainer) -> float:
+    """Count the steps until the first validation, 0 where it is by time."""
+    first, every = trainer.val_check_batch or 0, trainer.check_val_every_n_epoch or 1
+    return (first + (every - 1) * trainer.num_training_batches) / trainer.accumulate_grad_batches
 
 
 class ResumableEarlyStopping(EarlyStopping):
     """Early stopping that stays stopped when the run is resumed.
 
-    Otherwise a run that is killed between its last epoch and its result would train on.
     https://github.com/Lightning-AI/pytorch-lightning/issues/8278
     Test: tests/kit/training/test_lightning_patches.py, test_early_stopping_survives_a_resume.
     """
@@ -186,10 +171,8 @@ class ResumableEarlyStopping(EarlyStopping):
 class RestoreLoops(Callback):
     """Restore the position in training before a loader is built: it begins there.
 
-    `configure_optimizers` may ask for `estimated_stepping_batches`, which builds the loader before
-    Lightning restores the loops. FSDP2 loads a checkpoint later still: then a loader that is built
-    is dropped. Between epochs there is nothing to restart: with `max_steps`, Lightning would train
-    a stray batch and leave out an epoch.
+    A loader that is built before the loops are restored is dropped. Between epochs there is nothing
+    to restart: with `max_steps`, Lightning would train a stray batch and leave out an epoch.
     https://github.com/Lightning-AI/pytorch-lightning/issues/19617
     https://github.com/Lightning-AI/pytorch-lightning/issues/19764
     Sets the private `fit_loop._restarting` and `fit_loop._combined_loader`.
@@ -214,10 +197,9 @@ class RestoreLoops(Callback):
 def rewind_loops(checkpoint: dict[str, Any], is_validated: bool) -> None:
     """Rewind the loop counters of a checkpoint to the last finished batch.
 
-    Lightning means to save within the hooks of a batch. What follows them, the validation and the
-    logged values of that batch, is then lost to a run that resumes. `is_validated` says that a
-    validation followed the batch: Lightning resumes with a pass without a batch, and counts it as
-    a step of the loggers, `_batches_that_stepped`.
+    Lightning means to save within the hooks of a batch, before its validation. `is_validated` says
+    that one followed the batch: Lightning resumes with a pass without a batch, and counts it as a
+    step of the loggers, `_batches_that_stepped`.
     https://github.com/Lightning-AI/pytorch-lightning/issues/20277
     Test: tests/kit/training/test_checkpoints.py, test_a_stop_at_any_batch_changes_nothing.
     """
@@ -234,9 +216,8 @@ def rewind_loops(checkpoint: dict[str, Any], is_validated: bool) -> None:
 class UnfuseForClipping(Callback):
     """Unscale gradients before they are clipped instead of inside a fused optimizer.
 
-    A fused Adam unscales them itself, so that Lightning refuses to clip in mixed precision, even
-    in bf16, where nothing is scaled. Without the private flag `_step_supports_amp_scaling` both
-    torch and Lightning unscale before the step.
+    Lightning refuses to clip in mixed precision with a fused Adam, which unscales them itself.
+    Without its private flag `_step_supports_amp_scaling` they are unscaled before the step.
     https://github.com/Lightning-AI/pytorch-lightning/issues/21435
     Test: tests/kit/training/test_lightning_patches.py, test_fused_adam_clips_in_mixed_precision.
     """
@@ -251,7 +232,7 @@ class UnfuseForClipping(Callback):
 def replace_clipping(trainer: Any, module: LightningModule, clip: Callable[..., None]) -> bool:
     """Let `clip(trainer, optimizer, clip_val)` clip norms; return False where none is clipped so.
 
-    Lightning does not return the norm. Replaces `clip_grad_by_norm` of the precision plugin.
+    Replaces `clip_grad_by_norm` of the precision plugin, which does not return the norm.
     Test: tests/kit/training/test_callbacks.py, test_the_norm_is_clipped_as_by_lightning.
     """
     plugin, algorithm = trainer.precision_plugin, trainer.gradient_clip_algorithm or "norm"
@@ -265,8 +246,7 @@ def replace_clipping(trainer: Any, module: LightningModule, clip: Callable[..., 
 def validate_untrained(trainer: Any) -> None:
     """Validate the untrained weights as at the end of an epoch, so that they may be the best.
 
-    Lightning's sanity check logs and saves nothing, and `ModelCheckpoint` saves nothing at step 0.
-    Calls `fit_loop.epoch_loop.val_loop.run` and sets `_last_global_step_saved`.
+    `ModelCheckpoint` saves nothing at step 0: sets its `_last_global_step_saved`.
     Test: tests/kit/training/test_callbacks.py, test_the_untrained_network_is_scored.
     """
     for callback in trainer.checkpoint_callbacks:
@@ -284,7 +264,6 @@ def is_first_process() -> bool:
 def end_with_first_process() -> None:
     """End a process that Lightning started for another device as soon as rank 0 ends.
 
-    It waits for rank 0 in collectives, which see no signal, and writes nothing.
     Test: tests/kit/launch/test_devices.py, test_a_run_whose_process_is_killed_is_tried_again.
     """
     if not is_first_process() and sys.platform == "linux":
@@ -292,9 +271,8 @@ def end_with_first_process() -> None:
 
 
 def check_launcher(trainer: Any) -> None:
-    """Refuse ddp_spawn, ddp_fork and ddp_notebook, which fork a process for each device in `fit`.
+    """Refuse ddp_spawn, ddp_fork and ddp_notebook, whose processes keep the scores of a run.
 
-    The scores and times of callbacks stay in these processes, and a test after training hangs.
     Test: tests/kit/launch/test_devices.py, test_a_strategy_that_forks_is_one_sentence.
     """
     if "multiprocessing" in type(trainer.strategy.launcher).__module__:
@@ -310,9 +288,9 @@ _sort_subtypes = _typehints.sort_subtypes_for_union
 def prefer_int_in_unions() -> None:
     """Let a number that fits int and float be an int, whatever was imported before.
 
-    jsonargparse tries the types of a union as they are written, but typing caches unions without
-    their order: `limit_test_batches: 1` would be one batch in one process, and in another 1.0,
-    which is all of them. Replaces the private `sort_subtypes_for_union`; upstream has no issue.
+    jsonargparse tries the types of a union in the order of typing's cache: `limit_test_batches: 1`
+    would be one batch in one process, and in another 1.0, all of them. Replaces its private
+    `sort_subtypes_for_union`; upstream has no issue.
     Test: tests/kit/training/test_lightning_patches.py, test_a_whole_number_is_an_int.
     """
     _typehints.sort_subtypes_for_union = _sort_int_before_float

@@ -32,11 +32,8 @@ class AttentionModule(LightningModule, ABC):
                 self.model = self.attach_slots(MyTransformer(num_classes))
 
     It must define `training_step` (which returns `self.compute_training_loss(...)`), the steps of
-    validation, test and prediction, and:
-
-    - `token_mask`, for the spectral monitor, if some tokens of a batch are padding;
-    - `example_inputs`, for measurements of efficiency, which call `efficiency_network`;
-    - `build_param_groups`, if the trained network is not `self.model`.
+    validation, test and prediction, `token_mask` if some tokens of a batch are padding,
+    `example_inputs`, and `build_param_groups` if the trained network is not `self.model`.
 
     Args:
         filter: Class or function of num_heads that makes a function of the attention map.

@@ -31,17 +31,16 @@ def param_groups_weight_decay(
     Parameters of at most one dimension do not decay, nor do names that end in ``.bias`` or that
     end in or match (``*``) an entry of ``exempt``. One exempt name suffices for a shared parameter.
     """
-    names: dict[nn.Parameter, list[str]] = defaultdict(list)
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if parameter.requires_grad:
-            names[parameter].append(name)
     patterns = (".bias", *exempt)
-    decayed: list[nn.Parameter] = []
-    exempted: list[nn.Parameter] = []
-    for p, own in names.items():
-        found = any(n.endswith(end) or fnmatchcase(n, end) for end in patterns for n in own)
-        (exempted if p.ndim <= 1 or found else decayed).append(p)
-    groups = ((decayed, weight_decay), (exempted, 0.0))
+    exempted: dict[nn.Parameter, bool] = defaultdict(bool)
+    for name, p in model.named_parameters(remove_duplicate=False):
+        if p.requires_grad:
+            found = any(name.endswith(end) or fnmatchcase(name, end) for end in patterns)
+            exempted[p] |= p.ndim <= 1 or found
+    groups = [
+        ([p for p, is_out in exempted.items() if is_out is out], decay)
+        for out, decay in ((False, weight_decay), (True, 0.0))
+    ]
     return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 
 
@@ -65,10 +64,7 @@ def check_optimizer(factory: Callable[[Any], Optimizer]) -> None:
 
 
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:
-    """Build the scheduler of a run whose length the trainer knows.
-
-    Raises UserError if nothing bounds the run, and for a schedule that does not fit into it.
-    """
+    """Build the scheduler of a run; raise UserError for a schedule that does not fit into it."""
     with convert_user_errors(ValueError, prefix="trainer: "):  # val_check_interval beyond an epoch
         steps = trainer.estimated_stepping_batches
     if not 0 < steps < math.inf:
@@ -86,8 +82,6 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
     """A function of the step that gives the learning rate; call it in `configure_optimizers`.
 
     A subclass defines `compute_rate`, or `build_scheduler` for a scheduler of another library.
-    Raises ValueError for a number out of its range, and for a warm-up that is negative or not
-    shorter than the run.
     """
 
     warmup: float = 0.0
@@ -109,7 +103,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
         scheduler = self.build_scheduler(optimizer, T, w, steps_per_epoch)
-        return {"scheduler": scheduler, "interval": self.interval, "name": "z_run/lr"}
+        return {"scheduler": scheduler, "interval": self.interval, "name": "train/lr"}
 
     def build_scheduler(
         self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int

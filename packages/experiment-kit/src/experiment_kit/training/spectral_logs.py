@@ -1,12 +1,15 @@
 """Log measures of over-smoothing: scalars to every logger, histograms and figures to TensorBoard.
 
-TensorBoard and others sort groups of tags by name. The letter in front of a group puts it behind
-`train` and `val`, in the order in which they are read.
+TensorBoard sorts charts by name: it begins with `smoothing`, `train` and `val`, and ends with the
+coefficients of mechanisms, in `weights`.
 """
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -14,17 +17,14 @@ import torch
 from attention_core.diagnosis.measure import iterate_coefficients
 from attention_core.plots import plot_depth_profiles, plot_frequency_responses
 from attention_core.plots.depth import PROFILE
-from torch import Tensor, nn
+from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+from experiment_kit.run import Run
+
 Measures = dict[str, Any]
-SMOOTHING, FILTER = "x_smoothing", "y_filter"
 _WIDTH = 3.4  # inches, of a figure
-_STATISTICS: dict[str, Callable[[Tensor], Tensor]] = {
-    "mean": torch.mean,
-    "min": torch.amin,
-    "max": torch.amax,
-}
+_COMPARED = 6  # runs in a figure
 
 
 def collect_coefficients(model: nn.Module) -> Measures:
@@ -38,8 +38,8 @@ def collect_coefficients(model: nn.Module) -> Measures:
     return {"coefficients": values, "frozen": [name for name, _, trained in found if not trained]}
 
 
-def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, int, list[float]]]:
-    """Yield the name, layer and values of each trained coefficient of a measurement.
+def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
+    """Yield the tag and values of each trained coefficient of a measurement.
 
     The layer is the index of its attention; coefficients that belong to none, such as those of
     norms, are counted.
@@ -49,90 +49,82 @@ def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, int, list[f
     for name, values in measures["coefficients"].items():
         if name not in measures["frozen"]:
             owner, _, coefficient = ["", "", *name.rsplit(".", 2)][-3:]
-            yield coefficient, places.get(owner, counts[coefficient]), values
+            layer = places.get(owner, counts[coefficient])
+            yield f"weights/{coefficient}/layer_{layer:02}", values
             counts[coefficient] += 1
 
 
-def describe_moves(measures: Mapping[str, Any], first: Mapping[str, Any]) -> str:
-    """Return the range of each trained coefficient, and the layer where it moved most."""
-    trained = list(list_trained(measures))
-    if not trained:
-        return "coefficients: none is trained"
-    before = {(name, i): mean(values) for name, i, values in list_trained({**measures, **first})}
-    moved = []
-    for kind in dict.fromkeys(name for name, _, _ in trained):
-        means = {i: mean(values) for name, i, values in trained if name == kind}
-        text = f"{kind} is {min(means.values()):.3g} to {max(means.values()):.3g} by layer"
-        moves = {i: value - before.get((kind, i), value) for i, value in means.items()}
-        largest = max(moves, key=lambda i: abs(moves[i]))
-        moved.append(f"{text}, moved most in layer {largest} ({moves[largest]:+.3g})")
-    return f"coefficients: {'; '.join(moved)}"
+def describe_coefficients(measures: Mapping[str, Any]) -> str:
+    """Return the range over layers of each trained coefficient."""
+    means: dict[str, list[float]] = defaultdict(list)
+    for tag, values in list_trained(measures):
+        means[tag.split("/")[1]].append(mean(values))
+    ranges = [f"{kind} is {min(x):.3g} to {max(x):.3g} by layer" for kind, x in means.items()]
+    return f"coefficients: {'; '.join(ranges) or 'none is trained'}"
 
 
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the scalars of a measurement by their tags: of tokens, maps and trained coefficients.
+    """Return the scalars of a measurement by their tags.
 
-    `x_smoothing/<measure>/embedding` and, after block i, `/layer_<i>`;
-    `y_filter/<coefficient>/layer_<i>/mean`, `/min` and `/max` over heads or channels, and
-    `y_filter/condition_number/layer_<i>`, of the attention in it.
+    `smoothing/<measure>/layer_00` for the embedding and `layer_<i>` after block i;
+    `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
+    `weights/condition_number/layer_<i>`, of the attention of block i, both from 0 on.
     """
     scalars = {
-        f"{SMOOTHING}/{name}/{f'layer_{depth - 1}' if depth else 'embedding'}": layer[name]
+        f"smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
         for name in PROFILE
         for depth, layer in enumerate(measures["depth"])
     }
-    for name, i, values in list_trained(measures):
-        kept = _STATISTICS if len(values) > 1 else {"mean": torch.mean}
-        tensor = torch.tensor(values)
-        tag = f"{FILTER}/{name}/layer_{i}"
-        scalars |= {f"{tag}/{kind}": reduce(tensor).item() for kind, reduce in kept.items()}
+    scalars |= {tag: mean(values) for tag, values in list_trained(measures)}
     for i, number in enumerate(measures.get("condition_number", [])):
         if number is not None:
-            scalars[f"{FILTER}/condition_number/layer_{i}"] = number
+            scalars[f"weights/condition_number/layer_{i:02}"] = number
     return scalars
 
 
 def log_measures(
-    loggers: Iterable[Any], step: int, measures: Mapping[str, Any], figures: bool
+    loggers: Iterable[Any], step: int, measures: Measures, figures: bool, folder: Path
 ) -> None:
-    """Log a measurement to Lightning's loggers, with figures if asked for."""
+    """Log a measurement of the run in a folder to Lightning's loggers, with figures if wanted."""
     scalars, drawn = name_scalars(measures), None
     for logger in loggers:
         logger.log_metrics(scalars, step)
         board = logger.experiment
-        if hasattr(board, "add_custom_scalars") and scalars:
-            board.add_custom_scalars(_lay_out(scalars))
         if hasattr(board, "add_histogram"):
-            for name, i, values in list_trained(measures):
+            for tag, values in list_trained(measures):
                 if finite := list(filter(math.isfinite, values)):  # else it raises
-                    board.add_histogram(f"{FILTER}/{name}/layer_{i}", torch.tensor(finite), step)
+                    board.add_histogram(tag, torch.tensor(finite), step)
         if figures and hasattr(board, "add_figure"):
-            drawn = drawn or _draw_figures(measures)
+            drawn = drawn or _draw_figures(find_compared(folder, measures))
             for tag, figure in drawn.items():
                 board.add_figure(tag, figure, step, close=False)
 
 
-def _draw_figures(measures: Mapping[str, Any]) -> dict[str, Any]:
-    profile = {"": {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}}
+def find_compared(folder: Path, measures: Measures) -> dict[str, Measures]:
+    """Return the measures of this run, and the newest ones of other methods beside it, by name."""
+    if (own := Run.parse(folder)) is None:
+        return {"": measures}
+    found = {own.method: measures}
+    for path in sorted(folder.parent.parent.glob("*/seed-*/spectral.json")):
+        with suppress(OSError, ValueError):  # another process may be writing it
+            found.setdefault(path.parent.parent.name, json.loads(path.read_text("utf-8")))
+    return dict([*found.items()][:_COMPARED])
+
+
+def _draw_figures(runs: Mapping[str, Measures]) -> dict[str, Any]:
+    profiles = {
+        label: {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
+        for label, measures in runs.items()
+    }
     # a figure each: TensorBoard shows images a third of a page wide
     figures = {
-        f"{SMOOTHING}/{name}_by_depth": plot_depth_profiles(profile, [name], width=_WIDTH)
+        f"smoothing/{name}_by_depth": plot_depth_profiles(profiles, [name], width=_WIDTH)
         for name in PROFILE
     }
-    if measures["response"]:
-        responses = plot_frequency_responses({"filters": measures["response"]}, width=_WIDTH)
-        figures[f"{FILTER}/frequency_response"] = responses
+    method, own = next(iter(runs.items()))
+    if own["response"]:
+        responses = plot_frequency_responses({method: own["response"]}, width=_WIDTH)
+        figures["weights/frequency_response"] = responses
     for figure in figures.values():
         figure.set_facecolor("white")  # TensorBoard may be dark
     return figures
-
-
-def _lay_out(scalars: Mapping[str, float]) -> dict[str, dict[str, list[Any]]]:
-    """Return a layout of TensorBoard's CUSTOM SCALARS: all layers of a measure in one chart."""
-    charts: dict[str, dict[str, list[Any]]] = {"smoothing": {}, "filter": {}}
-    for tag in scalars:
-        group, name, *_ = tag.split("/")
-        pattern = rf"{group}/{name}/(embedding|layer_\d+(/mean)?)$"
-        category = "smoothing" if group == SMOOTHING else "filter"
-        charts[category][f"{name.replace('_', ' ')} of each layer"] = ["Multiline", [pattern]]
-    return {name: found for name, found in charts.items() if found}

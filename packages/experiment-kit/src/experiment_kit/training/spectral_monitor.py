@@ -24,7 +24,7 @@ from experiment_kit.run import write_atomically
 from experiment_kit.training.spectral_logs import (
     Measures,
     collect_coefficients,
-    describe_moves,
+    describe_coefficients,
     log_measures,
 )
 
@@ -32,7 +32,6 @@ TOKEN_MEASURES = ("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine",
 _LIGHT = ("tokens", "responses")
 _FULL = (*_LIGHT, "maps", "weights")  # without decompositions of maps, which take longest
 _COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
-_DIGITS = 6  # digits of a number in spectral.json
 
 
 class RepeatedCall(ModelInputs):
@@ -97,7 +96,6 @@ class SpectralMonitor(Callback):
         self.call: RepeatedCall | None = None
         self.planned: PlannedRun | None = None  # once a fit
         self.newest: dict[str, Any] = {"step": 0}
-        self.start: dict[str, Any] = {}  # the coefficients before the first step
         self.untimed_seconds = 0.0  # in all measurements; EpochTimer subtracts them
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -105,12 +103,6 @@ class SpectralMonitor(Callback):
         self.call = self.planned = None
         if self.every_n_steps and not overrides_predict_step(pl_module):
             self._capture_call(pl_module)
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the coefficients: the summary at the end says which of them moved."""
-        if self.every_n_steps and not self.start:
-            with gather_weights(pl_module):
-                self.start = collect_coefficients(pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -130,13 +122,12 @@ class SpectralMonitor(Callback):
             self._measure(trainer, pl_module, full=True)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
-            print(measures["verdict"], describe_moves(measures, self.start), sep="\n", flush=True)
+            print(measures["verdict"], describe_coefficients(measures), sep="\n", flush=True)
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Save the measurement of this step, whose scalars a resumed run must log again."""
-        checkpoint["spectral_start"] = self.start
         if self.newest["step"] == trainer.global_step:
             checkpoint["spectral"] = self.newest
 
@@ -144,10 +135,7 @@ class SpectralMonitor(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Log and write the saved measurement again."""
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
-        self.start = checkpoint.get("spectral_start", {})
-        if "spectral" in checkpoint:
+        if trainer.state.fn == TrainerFn.FITTING and "spectral" in checkpoint:
             self.newest = checkpoint["spectral"]
             self._record(trainer)
 
@@ -183,10 +171,10 @@ class SpectralMonitor(Callback):
 
     def _record(self, trainer: Any) -> None:
         if trainer.is_global_zero:
+            folder = Path(trainer.default_root_dir).absolute()
             step, measures = self.newest["step"], self.newest["measures"]
-            log_measures(trainer.loggers, step, measures, self.newest["full"])
-            content = json.dumps(_round_numbers({"step": step, **measures}))
-            write_atomically(Path(trainer.default_root_dir) / "spectral.json", content)
+            log_measures(trainer.loggers, step, measures, self.newest["full"], folder)
+            write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:
         """Keep the first call of the module itself, or else of its part with most weights."""
@@ -235,8 +223,7 @@ class SpectralMonitor(Callback):
 def list_measures(report: Diagnosis, full: bool) -> Measures:
     """Return what is kept of a diagnosis; the responses are means over heads.
 
-    A layer that is used several times counts each time in `depth` and `response`, and once in
-    `attention` and `condition_number`.
+    A layer that is used several times is one in `attention` and `condition_number`.
     """
     layers = report.layers
     found = [layers[0].steps.get("input"), *(layer.output for layer in layers)]
@@ -307,11 +294,3 @@ def _crop_batch(batch: Any, count: int) -> Any:
     if isinstance(batch, Mapping):
         return {key: crop(part) for key, part in batch.items()}
     return [crop(part) for part in batch]
-
-
-def _round_numbers(value: Any) -> Any:
-    if isinstance(value, float):
-        return float(f"{value:.{_DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _round_numbers(part) for key, part in value.items()}
-    return [_round_numbers(part) for part in value] if isinstance(value, list) else value

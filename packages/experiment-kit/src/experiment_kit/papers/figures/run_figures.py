@@ -13,8 +13,8 @@ from experiment_kit.pages.run_figures import plot_training_curves
 from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
 
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
-CONDITION, SPECTRUM = r"\w+/condition_number/layer_(\d+)", r"\w+/psi/layer_(\d+)/mean"
-LOSSES = ("train/loss", "val/loss")
+CONDITION, SPECTRUM = r"\w+/condition_number/layer_(\d+)", r"\w+/psi/layer_(\d+)(/mean)?"
+LOSSES, EPOCH = ("train/loss", "val/loss"), "train/epoch"
 Panels = dict[str, pd.DataFrame]  # the curves of a label by the title of their panel
 
 
@@ -26,8 +26,8 @@ def draw_training(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure
         series = {tag: [run[tag] for run in runs if tag in run] for tag in LOSSES}
         return {tag: summarize_seeds(found) for tag, found in series.items() if found}
 
-    methods = _read_curves(panels, "|".join([*LOSSES, "epoch"]), summarize)
-    _refuse_empty(entry, methods, "losses in their tensorboard folder")
+    methods = _read_curves(panels, "|".join([*LOSSES, EPOCH]), summarize)
+    _refuse_empty(entry, methods, "losses in their folders")
     return plot_training_curves(methods, width=width, xlabel="epoch")
 
 
@@ -75,14 +75,14 @@ def _read_curves(
 
 def _count_epochs(scalars: Mapping[str, pd.Series]) -> dict[str, pd.Series]:
     """Return the scalars by epoch, which loggers write beside them; by step where they do not."""
-    epochs = scalars.get("epoch")
+    epochs = scalars.get(EPOCH)
     steps = 1.0
     if epochs is not None and len(epochs):
         steps = (epochs.index[-1] + 1) / (epochs.iloc[-1] + 1)
     return {
         tag: pd.Series(series.to_numpy(), (series.index.to_numpy() + 1) / steps)
         for tag, series in scalars.items()
-        if tag != "epoch"
+        if tag != EPOCH
     }
 
 

@@ -1,0 +1,88 @@
+"""The TensorBoard logger of a run, and the hyperparameters that a table of runs compares."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch.utils.tensorboard.summary import hparams
+
+from experiment_kit.run import Run, parse_step
+
+_NAMES = ("data", "backbone", "recipe", "method", "profile")  # kinds of overlays
+_SLOTS = ("filter", "kernel", "tokens", "reparam")
+
+
+class RunLogger(TensorBoardLogger):
+    """Log curves into the run's folder; test scores, which are none, stand in HPARAMS alone.
+
+    What was logged after the step of the checkpoint `resume` is hidden.
+    """
+
+    def __init__(self, run: Run, resume: str | None) -> None:
+        path, is_new = Path(resume or ""), not any(run.folder.glob("events.out.*"))
+        step = parse_step(path) if path.parent == run.checkpoint_folder else 0
+        options: Any = {"default_hp_metric": False, "purge_step": None if is_new else step}
+        super().__init__(run.folder, name="", version="", **options)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log curves; the epoch, which Lightning adds, would be the first chart by its own name."""
+        curves = {name: x for name, x in metrics.items() if not name.startswith(("test/", "epoch"))}
+        if curves and "epoch" in metrics:
+            curves["train/epoch"] = metrics["epoch"]
+        super().log_metrics(curves, step)
+
+    def save(self) -> None:
+        """Write what is in memory; Lightning's own adds an hparams.yaml."""
+        self.experiment.flush()
+
+
+def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
+    """Return what a table of runs compares: K, overlays, lr, seed, and all of the model's.
+
+    An object is its class, and its arguments stand below its name.
+
+    >>> gfsa = {"class_path": "attention_core.GFSA", "init_args": {"K": 3, "learn": ["wK"]}}
+    >>> found = collect_hyperparameters({"seed_everything": 0, "model": {"filter": gfsa}})
+    >>> {name: found[name] for name in ("K", "model.filter", "model.filter.learn", "seed")}
+    {'K': 3, 'model.filter': 'GFSA', 'model.filter.learn': 'wK', 'seed': 0}
+    """
+    run, data = config.get("run", {}), config.get("data", {}).get("init_args", {})
+    model = dict(_flatten(config.get("model", {}), "model."))
+    orders = (model.get(f"model.{slot}.K") for slot in _SLOTS)
+    found = {"K": next((K for K in orders if K is not None), None)}
+    found |= {name: run.get(name) for name in _NAMES}
+    found |= {"lr": model.pop("model.optimizer.lr", None), "seed": config.get("seed_everything")}
+    found |= {"train.batch_size": data.get("batch_size")}
+    found |= {"train.max_epochs": config.get("trainer", {}).get("max_epochs")} | model
+    return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+def log_hyperparameters(
+    loggers: Iterable[Any], parameters: Mapping[str, Any], scores: Mapping[str, float], monitor: str
+) -> None:
+    """Log hyperparameters; HPARAMS shows the test scores beside them, and the monitored metric.
+
+    It shows a few columns at first, in the order of their names.
+    """
+    tested = {n.replace("test/", "Test "): x for n, x in scores.items() if n.startswith("test/")}
+    for logger in loggers:
+        if not isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(dict(parameters))
+            continue
+        # not by Lightning, which would add a point to the metric's curve
+        for summary in hparams({**parameters, **tested}, {monitor: 0.0}):
+            logger.experiment._get_file_writer().add_summary(summary)
+        logger.experiment.close()
+
+
+def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            if "class_path" in value:
+                yield name, value["class_path"].rpartition(".")[2]
+                value = value.get("init_args", {})
+            yield from _flatten(value, f"{name}.")
+        else:
+            yield name, " ".join(map(str, value)) if isinstance(value, list) else value

@@ -81,7 +81,7 @@ def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:
     (runs / "agf/seed-1-bbbbbbbbbb/spectral.json").write_text("{half")
     found = find_compared(runs / "gfsa/seed-0-0123456789", {"depth": [0]})
     assert found == {"gfsa": {"depth": [0]}, "plain": {"depth": [1]}}
-    assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # of a user's trainer
+    assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # a trainer of a user
 
 
 def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:

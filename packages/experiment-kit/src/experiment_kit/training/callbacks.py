@@ -240,7 +240,8 @@ class ProgressFile(Callback):
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.written, self.ends = path, 0.0, {}
+        self.path, self.written = path, 0.0
+        self.ends: dict[str, float] = {}
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Find the ends of training."""

@@ -15,6 +15,12 @@ def row_sum_norm(A):
     return A.abs().sum(-1).max()
 
 
+def expand(weights: theory.GFSAWeights) -> tuple[float, float, float]:
+    """Return the coefficients of I, A and A^2."""
+    K, w0, w1, wK = weights
+    return w0, w1 - (K - 2) * wK, (K - 1) * wK
+
+
 @draw(n=sizes, K=orders, scale=scales)
 def test_theorem_3_1_and_the_sharper_bound(seed, n, K, scale):
     A = softmax_map(seed, n, scale)
@@ -61,7 +67,7 @@ def test_gfsa_of_any_order_is_a_polynomial_of_order_two(seed, K):
     weights = theory.GFSAWeights(K, w0, w1, wK)
     A = softmax_map(seed, 5)[None, None]
     H = spectral.matrix(GFSA(1, **weights._asdict()).double(), A)
-    g0, g1, g2 = theory.expand_gfsa(weights)
+    g0, g1, g2 = expand(weights)
     assert_close(H, g0 * torch.eye(5).double() + g1 * A + g2 * A @ A)
 
 
@@ -71,7 +77,7 @@ def test_reductions_are_exact(seed, K):
     a, b, c = normal(seed, 3).tolist()
 
     def apply(weights):
-        g0, g1, g2 = theory.expand_gfsa(weights)
+        g0, g1, g2 = expand(weights)
         return g0 * eye + g1 * A + g2 * A @ A
 
     assert theory.match_polynomial((0.0, 1.0), K=1) == (1, 0.0, 1.0, 0.0)  # GCN
@@ -97,7 +103,7 @@ def test_gcn_as_printed_leaves_a_factor():
 def test_gread_as_printed_needs_w1(K):
     """With w_K alone, the coefficients of A and A^2 are GREAD's at one beta, which is negative."""
     for wK in (-1.0, -0.2):
-        _, g1, g2 = theory.expand_gfsa(theory.GFSAWeights(K, 0.0, 0.0, wK))
+        _, g1, g2 = expand(theory.GFSAWeights(K, 0.0, 0.0, wK))
         beta = -g2
         assert abs(g1 - (1 + beta)) > 0.5
     assert theory.match_polynomial((0.0, 2.0 - K, K - 1.0), K) == (K, 0.0, 0.0, 1.0)

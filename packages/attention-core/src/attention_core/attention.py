@@ -35,9 +35,6 @@ class SelfAttention(nn.Module):
     broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
     from the mask if it is the same for all queries, else from `valid_mask` (B, N).
 
-    Raises ValueError if num_heads does not divide dim, and for another shape of x or of a mask;
-    TypeError if a slot makes another kind of mechanism.
-
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
     >>> from attention_core import GFSA

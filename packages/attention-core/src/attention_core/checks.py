@@ -1,11 +1,7 @@
 """Checks of arguments: TypeError for a wrong type, ValueError for a wrong value, one sentence each.
 
 Each check takes the owner of the arguments (a class, a function or a part of the config), and the
-arguments by their names:
-
->>> check_sizes("Linformer", rank=0)
-Traceback (most recent call last):
-ValueError: Linformer.rank must be a whole number of at least 1, got 0
+arguments by their names.
 """
 
 import reprlib
@@ -83,12 +79,7 @@ def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
 
 
 def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
-    """Check that tokens are (B, N, dim), and that a mask of theirs is boolean (B, N).
-
-    >>> check_tokens("FeatScale", torch.zeros(2, 5, 3), 4)
-    Traceback (most recent call last):
-    ValueError: FeatScale takes tokens (batch, tokens, 4), got the shape (2, 5, 3)
-    """
+    """Check that tokens are (B, N, dim), and that a mask of theirs is boolean (B, N)."""
     check_tensors(owner, 3, tokens=x)
     if x.ndim != 3 or x.shape[2] != dim:
         raise ValueError(
@@ -105,12 +96,7 @@ def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
 
 
 def check_mechanism(slot: str, made: Any) -> Any:
-    """Return what the factory of a slot made, if it is a module; a spectrum has a method `tie`.
-
-    >>> check_mechanism("filter", None)
-    Traceback (most recent call last):
-    TypeError: filter must make a module, got None
-    """
+    """Return what the factory of a slot made, if it is a module; a spectrum has a method `tie`."""
     if not isinstance(made, nn.Module) or (slot == "reparam" and not hasattr(made, "tie")):
         kind = "a module that has a method tie" if slot == "reparam" else "a module"
         raise TypeError(f"{slot} must make {kind}, got {_describe(made)}")
@@ -121,13 +107,7 @@ def check_mechanism(slot: str, made: Any) -> Any:
 def check_factories(owner: str, /, **factories: Any) -> None:
     """Check that factories are functions or classes, and no class of ours is in another's slot.
 
-    The first one makes the filter.
-
-    >>> from attention_core import AGF, GFSA
-    >>> check_factories("attach", make_filter=AGF, kernel=None)
-    Traceback (most recent call last):
-    TypeError: attach.make_filter got AGF, which is of another kind: pass kernel=AGF
-    """
+    The first one makes the filter."""
     first = next(iter(factories))
     for name, factory in factories.items():
         if factory is None and name != first:

@@ -51,9 +51,6 @@ class EigenSpectrum(nn.Module):
     `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
 
-    Raises ValueError for an unknown kind, form, init, clamp or layout, for a number out of range,
-    and for a band-pass with an odd dim or one below 4.
-
     Source: section 4 of https://arxiv.org/abs/2401.04301v2
 
     >>> qkv, proj = nn.Linear(6, 18), nn.Linear(6, 6)
@@ -100,9 +97,6 @@ class EigenSpectrum(nn.Module):
 
         The output's weight becomes psi, `parametrizations.weight.original` in a state dict;
         biases stay. `untie` makes it an ordinary weight again.
-
-        Raises ValueError if the two weights are not (dim, dim), if one is parametrised already,
-        and for a second layer.
         """
         shape = tuple(value.weight[rows].shape)
         if {shape, tuple(output.weight.shape)} != {(self.dim, self.dim)}:

@@ -16,10 +16,7 @@ _MASK_AXES = 2
 
 
 class ModelInputs:
-    """The arguments of a model: one tensor, a tuple of arguments, or a mapping of keywords.
-
-    Raises TypeError for anything else, and ValueError for a batch without a tensor.
-    """
+    """The arguments of a model: one tensor, a tuple of arguments, or a mapping of keywords."""
 
     def __init__(self, model: nn.Module, batch: Any) -> None:
         self.args: tuple[Any, ...] = ()

@@ -6,7 +6,7 @@ A layer is an attention call on its own tokens, with what the stream passes unti
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, takewhile
+from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -211,7 +211,11 @@ def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
     bounds = [0]
     for before, start in pairwise(starts):
         bound = start
-        while bound > before + 1 and _is_nearer(sums[bound - 1], sums[start], sums[before]):
+        after, ahead = ({*sums[i].node.modules} for i in (start, before))
+        while bound > before + 1:
+            around = {*sums[bound - 1].node.modules}
+            if len(around & after) <= len(around & ahead):
+                break
             bound -= 1
         bounds.append(bound)
     ends = [*bounds[1:], len(sums)]
@@ -219,16 +223,6 @@ def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
         _plan_layer(model, sums, slice(*pair), start, end)
         for *pair, start in zip(bounds, ends, starts, strict=False)
     ]
-
-
-def _is_nearer(made: Sum, a: Sum, b: Sum) -> bool:
-    first, second = (_count_shared(made.node.modules, x.node.modules) for x in (a, b))
-    return first > second
-
-
-def _count_shared(a: Sequence[str], b: Sequence[str]) -> int:
-    """Return the number of names that two paths of modules start with."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
 
 
 def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end: Node) -> Layer:

@@ -43,8 +43,6 @@ class Measurer:
         """Return the measures of layers, and of the tokens behind the final norm of a stack.
 
         A mask (B, N) is of the call's tokens, and None for all tokens.
-
-        Raises ValueError for tokens and maps that are not finite.
         """
         pairs = list(zip(layers, masks, strict=True))
         found = [self._measure_layer(*pair) for pair in pairs]

@@ -190,9 +190,10 @@ class Diagnosis:
     __repr__ = __str__
 
     def _list_leverage(self) -> list[str]:
-        has_stacks = len({layer.stack for layer in self.layers}) > 1
+        layers = zip(self.layers, number_layers(self.layers), strict=True)
+        names = {(layer.stack, layer.index): name for layer, name in layers}
         rows = [
-            f"{x.mechanism[:18]:18}{name_layer(x.stack, x.layer, has_stacks):>6}  "
+            f"{x.mechanism[:18]:18}{names[x.stack, x.layer]:>6}  "
             f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
             for x in (self.leverage or [])[:_MAX_LEVERAGE]
         ]
@@ -240,16 +241,8 @@ def make_columns(layers: list[LayerDiagnosis]) -> dict[str, list[tuple[float | N
 
 def number_layers(layers: list[LayerDiagnosis]) -> list[str]:
     """Return the numbers of layers, with the stacks that they belong to if there are several."""
-    return [name_layer(x.stack, x.index, len({y.stack for y in layers}) > 1) for x in layers]
-
-
-def name_layer(stack: str, index: int, has_stacks: bool) -> str:
-    """Return the number of a layer, with the stack that it belongs to if there are several.
-
-    >>> name_layer("model", 3, False), name_layer("decoder", 3, True)
-    ('3', 'dec 3')
-    """
-    return f"{stack[:3]} {index}" if has_stacks else str(index)
+    has_stacks = len({layer.stack for layer in layers}) > 1
+    return [f"{x.stack[:3]} {x.index}" if has_stacks else str(x.index) for x in layers]
 
 
 def _format_table(layers: list[LayerDiagnosis]) -> list[str]:

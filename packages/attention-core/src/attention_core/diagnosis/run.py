@@ -63,8 +63,6 @@ class PlannedRun:
 
         It is another one where the slice calls other functions, as transformers does for samples
         without padding.
-
-        Raises ValueError if the slice calls other layers.
         """
         run, nodes = self, {*list_nodes(self.plan)}
         if not run._set_values(nodes, inputs):
@@ -96,11 +94,7 @@ class PlannedRun:
         return True
 
     def find_masks(self, mask: Tensor | None) -> list[Tensor | None]:
-        """Return the mask of valid tokens (B, N) of each layer's map, None for one without.
-
-        Raises TypeError and ValueError for a given mask that fits no layer, and ValueError for a
-        sample without two valid tokens.
-        """
+        """Return the mask of valid tokens (B, N) of each layer's map, None for one without."""
         layers = self.plan.layers
         shapes = [(layer.num_samples, layer.call.shape[-1]) for layer in layers]
         if not isinstance(mask, Tensor | None):
@@ -149,8 +143,6 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
 
     Attention that shows no map gets a Plain filter if `attach` knows it: the caller restores the
     model.
-
-    Raises ValueError for a model without attention over two tokens or more.
     """
     graph, calls = _find_calls(model, inputs, where)
     if not any(call.is_square for call in calls) and attach_plain(model, where):
@@ -211,10 +203,7 @@ def _check_calls(model: nn.Module, calls: list[AttentionCall], where: Where | No
 
 @torch.no_grad()
 def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
-    """Return the maps of the layers of a prepared model, without kernels that form none.
-
-    Raises ValueError as `plan_run` does.
-    """
+    """Return the maps of the layers of a prepared model, without kernels that form none."""
     run = plan_run(model, inputs)
 
     def list_nodes(plan: Plan) -> list[Node]:

@@ -7,15 +7,3 @@ from attention_core.filters.gfsa import GFSA
 from attention_core.filters.plain import Plain
 from attention_core.filters.polynomial import Polynomial
 from attention_core.filters.reattention import ReAttention
-
-__all__ = [
-    "GFSA",
-    "AttnScale",
-    "CenteredAttention",
-    "Plain",
-    "Polynomial",
-    "ReAttention",
-    "dropout_on_H",
-    "has_dropout_on_H",
-    "share_dropout",
-]

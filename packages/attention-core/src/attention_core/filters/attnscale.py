@@ -19,8 +19,6 @@ class AttnScale(nn.Module):
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); omega (H,).
 
-    Raises ValueError for non-square A.
-
     Source: eqs. 7-9 of https://arxiv.org/abs/2203.05962
 
     >>> import torch

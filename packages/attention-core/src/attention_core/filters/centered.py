@@ -17,8 +17,6 @@ class CenteredAttention(nn.Module):
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D).
 
-    Raises ValueError for non-square A.
-
     Source: https://arxiv.org/abs/2306.01610
 
     >>> import torch

@@ -10,10 +10,7 @@ def head_coefficient(num_heads: int, value: float, learn: bool = True) -> nn.Par
 
 
 def per_head(w: Tensor, v: Tensor) -> Tensor:
-    """Reshape weights (H,) to (H, 1, 1), in the dtype of the values (..., H, N, D).
-
-    Raises ValueError where v has another number of heads.
-    """
+    """Reshape weights (H,) to (H, 1, 1), in the dtype of the values (..., H, N, D)."""
     if v.ndim < 3 or v.shape[-3] != w.numel():
         raise ValueError(f"a filter of {w.numel()} heads got values of shape {tuple(v.shape)}")
     return w.to(v.dtype).view(-1, 1, 1)

@@ -21,9 +21,6 @@ class GFSA(nn.Module):
     code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
     three.
 
-    Raises ValueError where K is no whole number of at least 1, where `learn` names another weight,
-    and for non-square A.
-
     Source: eqs. 4-6 of https://arxiv.org/abs/2312.04234v1
 
     >>> import torch

@@ -27,9 +27,6 @@ def recurrence_steps(basis: Basis, K: int, a: float = 1.0, b: float = 1.0) -> li
     which is the Jacobi recursion; eq. 24 of AGF misprints 2k + c - 1 as 2k + c + 1. Chebyshev is
     Jacobi(-1/2, -1/2), in Jacobi's normalization, and Legendre is Jacobi(0, 0).
 
-    Raises ValueError for an unknown basis, for K that is no whole number of at least 1, and for
-    a, b where the recursion is singular.
-
     Source: https://dlmf.nist.gov/18.9 and eqs. 22-26 of https://arxiv.org/abs/2505.08516
 
     >>> recurrence_steps("legendre", 2)
@@ -70,9 +67,6 @@ class Polynomial(nn.Module):
     basis.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); theta is K + 1 vectors (H,).
-
-    Raises ValueError where K, the basis or (a, b) are not allowed (see `recurrence_steps`), and for
-    non-square A.
 
     Source: eq. 3 of https://arxiv.org/abs/2312.04234, eq. 6 of https://arxiv.org/abs/2505.08516
 

@@ -23,8 +23,6 @@ class ReAttention(nn.Module):
     Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
     (B, H, N, D).
 
-    Raises ValueError for other heads than its own, and for non-square A.
-
     Source: https://arxiv.org/abs/2103.11886, Re-attention (whose Theta^T is our Theta)
 
     >>> import torch

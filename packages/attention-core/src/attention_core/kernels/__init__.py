@@ -13,21 +13,3 @@ from attention_core.kernels.reformer import Reformer
 from attention_core.kernels.singularformer import Singularformer
 from attention_core.kernels.soft import SOFT
 from attention_core.kernels.yoso import YOSO
-
-__all__ = [
-    "AGF",
-    "SOFT",
-    "YOSO",
-    "Cosformer",
-    "Flowformer",
-    "GraphSVD",
-    "LinearAttention",
-    "Linformer",
-    "Longformer",
-    "Nystromformer",
-    "Performer",
-    "Primalformer",
-    "Reformer",
-    "Singularformer",
-    "orthogonality_penalty",
-]

@@ -98,9 +98,6 @@ class AGF(Kernel):
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
     valid. Time O(N d D), memory O(N D); never causal.
 
-    Raises ValueError for an unknown choice, for K and (a, b) as `recurrence_steps` does, and for a
-    mask that depends on the query.
-
     Source: eqs. 6-11 and 22-26 of https://arxiv.org/abs/2505.08516
 
     >>> agf, x = AGF(8, 2, K=3), torch.randn(1, 5, 8)

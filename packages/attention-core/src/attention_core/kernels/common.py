@@ -70,9 +70,6 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
     Shapes: q, k (B, H, N, d), mask (B, N) boolean, or boolean or additive with the axes of
     (B, H, N, N).
-
-    Raises ValueError for other shapes, and for a mask that depends on the query: all kernels are
-    bidirectional.
     """
     if q.ndim != 4 or q.shape != k.shape:
         raise ValueError(

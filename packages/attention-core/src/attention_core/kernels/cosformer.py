@@ -30,9 +30,6 @@ class Cosformer(Kernel):
     token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
     causal.
 
-    Raises ValueError for another horizon, an eps that is not positive, and a mask that depends on
-    the query.
-
     Source: section 3.2 of https://arxiv.org/abs/2202.08791
 
     >>> q = k = torch.ones(1, 1, 2, 4)  # cos 0 = 1 and cos(pi/4) = .7071, over their sum

@@ -38,9 +38,6 @@ class Flowformer(Kernel):
     token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
     causal.
 
-    Raises ValueError for other features, an eps that is not positive, and a mask that depends on
-    the query.
-
     Source: section 3.2 of https://arxiv.org/abs/2202.06258
 
     >>> q = k = torch.zeros(1, 1, 2, 4)  # two alike: each sends half of sigmoid(1) = .7311

@@ -64,8 +64,6 @@ class LinearAttention(Kernel):
     token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
     causal.
 
-    Raises ValueError for a negative eps, and for a mask that depends on the query.
-
     Source: eqs. 5 and 7 of https://arxiv.org/abs/2006.16236
 
     >>> q = k = torch.zeros(1, 1, 2, 4)  # all alike: every token takes the mean

@@ -28,9 +28,6 @@ class Linformer(Kernel):
     token is valid; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
     length) for all heads. Time O(N rank D), memory O(N rank H); never causal.
 
-    Raises ValueError for a length or rank below 1, another init, a sequence longer than
-    `length`, and a mask that depends on the query.
-
     Source: eq. 7 of https://arxiv.org/abs/2006.04768
 
     >>> linformer = Linformer(8, 2, length=5, rank=1)  # one mixture, so all weigh it by 1

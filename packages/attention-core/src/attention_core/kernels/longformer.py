@@ -77,9 +77,6 @@ class Longformer(Kernel):
     Shapes: q, k (B, H, N, d), x (B, N, D) unused, mask (B, N) or (B, 1, 1, N), True where a token
     is valid. Time O(N (w + g) D), memory O(N (w + g)) a head, by blocks of w/2; never causal.
 
-    Raises ValueError for a window that is not even and at least 2, for a negative number of global
-    tokens, and for a mask that depends on the query.
-
     Source: sec. 3.1 of https://arxiv.org/abs/2004.05150
 
     >>> q = k = torch.zeros(1, 1, 4, 2)

@@ -93,9 +93,6 @@ class Nystromformer(Kernel):
     Shapes: q, k (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid.
     Time O(N m d + m^3), memory O(N m) for m landmarks, in float32 at least; never causal.
 
-    Raises ValueError for an unknown choice, for an even kernel_size, for fewer than 1 landmark,
-    and, as published, for a length that the landmarks do not divide.
-
     Source: https://arxiv.org/abs/2102.03902
 
     >>> A = Nystromformer(8, 2, landmarks=3, kernel_size=0)(*torch.randn(2, 1, 2, 7, 4), None)

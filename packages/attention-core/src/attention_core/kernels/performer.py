@@ -64,9 +64,6 @@ class Performer(Kernel):
     token is valid; rows and columns of padding are zero. With M features time O(N M D), memory
     O(N M H); never causal.
 
-    Raises ValueError for an unknown choice, a number out of range, a width that the heads do not
-    divide, and a mask that depends on the query.
-
     Source: lemma 1 of https://arxiv.org/abs/2009.14794
 
     >>> q = k = torch.zeros(1, 2, 3, 4)  # all alike: every token takes the mean

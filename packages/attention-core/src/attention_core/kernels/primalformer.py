@@ -79,9 +79,6 @@ class Primalformer(Kernel):
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
     valid; N at most `length`, also below p. Time O(N s d + p s d), memory O(N (s + d) + p D).
 
-    Raises ValueError with the two lengths for a longer sequence, for an unknown choice, for a
-    size below 1, and for a width that the heads do not divide.
-
     Source: https://arxiv.org/abs/2305.19798
 
     >>> primal, q = Primalformer(8, 2, length=7, rank=3, multiplier=2), torch.randn(1, 2, 7, 4)

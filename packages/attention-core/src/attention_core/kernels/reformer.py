@@ -42,9 +42,6 @@ class Reformer(Kernel):
     any N. Memory O(R N (chunk + d)); time O(R N d (chunk + buckets)), so hashing is quadratic
     until max_buckets is reached, with a constant of 1 / chunk; never causal.
 
-    Raises ValueError for fewer than one hash or slot of a chunk, for buckets that are not even
-    and at least 2, for an unknown choice, and for a mask that depends on the query.
-
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
 
     >>> reformer, q = Reformer(8, 2, chunk=4).eval(), torch.randn(1, 2, 11, 4)

@@ -43,8 +43,6 @@ class Singularformer(Kernel):
     Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
     valid. Time O(N r (D + H d)), memory O(N r), in float32 at least; never causal.
 
-    Raises ValueError for a rank below 1 and for an unknown padding.
-
     Source: https://www.ijcai.org/proceedings/2023/493
 
     >>> A = Singularformer(8, 2, rank=3)(*torch.randn(2, 1, 2, 7, 4), torch.randn(1, 7, 8))

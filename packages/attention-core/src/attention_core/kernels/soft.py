@@ -95,9 +95,6 @@ class SOFT(Kernel):
     Time O(N m d + m^3) and memory O(N m), in float32 at least, for m = N / ratio landmarks: linear
     in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks. Never causal.
 
-    Raises ValueError for a width that the heads do not divide, for a ratio or iterations below 1,
-    and for an even kernel_size.
-
     Source: https://arxiv.org/abs/2110.11945
 
     >>> A = SOFT(8, 2, ratio=3)(*torch.randn(2, 1, 2, 7, 4), None)

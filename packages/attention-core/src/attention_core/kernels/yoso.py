@@ -142,8 +142,6 @@ class YOSO(Kernel):
     O(N (d + block)), in float32 or float64; never causal. Padding equals truncation, and its rows
     are zero.
 
-    Raises ValueError for an unknown gradient, tau or block below 1, or a scale outside (0, 1].
-
     Source: https://arxiv.org/abs/2111.09714
 
     >>> q = torch.randn(1, 2, 5, 4)

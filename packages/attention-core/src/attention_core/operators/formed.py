@@ -23,8 +23,6 @@ class FormedSoftmax(Softmax):
 
     Shapes: q (B, H, N, D), k (B, H, M, D), sinks (H,); `@` maps (B, H, M, E) to (B, H, N, E).
 
-    Raises ValueError for a `softcap` that is not positive.
-
     Source: `Gemma 2 <https://arxiv.org/abs/2408.00118>`_, section 2, for the cap;
     `Xiao et al. 2024 <https://arxiv.org/abs/2309.17453>`_ for the sink.
 

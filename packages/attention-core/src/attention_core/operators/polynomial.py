@@ -93,8 +93,6 @@ def apply_polynomial(
     Shapes: v (B, H, N, D) -> (B, H, N, D); c_k broadcasts to v, (H, 1, 1), with one value for all
     tokens.
 
-    Raises ValueError with the two lengths where A is not square.
-
     >>> import torch
     >>> A, one = torch.full((1, 2, 2), 0.5), torch.ones(1, 1, 1)
     >>> apply_polynomial(A, torch.tensor([[[1.0], [3.0]]]), [0 * one, one]).flatten()

@@ -33,8 +33,6 @@ class Softmax:
     memory. `allowed` are the pairs that `average` counts, if they are fewer than those that the
     mask allows.
 
-    Raises ValueError for shapes that do not match, and a dropout that is no probability.
-
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
     >>> A = Softmax(torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 2, 4))

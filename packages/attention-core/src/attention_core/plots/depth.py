@@ -2,20 +2,18 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attention_core.plots.panels import (
     FULL_WIDTH,
+    Axes,
+    Figure,
     Lines,
     add_legend,
     get_line,
     make_panels,
     show_integers,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 MEASURES = {
     "hfc_lfc": "high / low frequency of the tokens",
@@ -34,7 +32,7 @@ Curve = Values | tuple[Sequence[float], Values]
 
 
 def draw_curves(
-    axis: "Axes", curves: Mapping[str, Curve], lines: Lines | None = None, **style: Any
+    axis: Axes, curves: Mapping[str, Curve], lines: Lines | None = None, **style: Any
 ) -> None:
     """Draw a line for each label: values by index, or a pair of places and values."""
     for label, curve in curves.items():
@@ -51,7 +49,7 @@ def plot_curves(
     lines: Lines | None = None,
     width: float = FULL_WIDTH,
     **options: Any,
-) -> "Figure":
+) -> Figure:
     """Plot labeled curves in a panel for each title; `options` are those of `Axes.set`."""
     figure, axes = make_panels(len(panels), width=width)
     for axis, (title, curves) in zip(axes, panels.items(), strict=True):
@@ -68,7 +66,7 @@ def plot_depth_profiles(
     measures: Sequence[str] = PROFILE,
     lines: Lines | None = None,
     width: float = FULL_WIDTH,
-) -> "Figure":
+) -> Figure:
     """Plot measures of the tokens after the embedding (0) and after each block."""
     panels = {
         MEASURES.get(name, name): {m: p[name] for m, p in methods.items() if name in p}
@@ -82,7 +80,7 @@ def plot_coefficients(
     ylabel: str = "coefficient",
     lines: Lines | None = None,
     width: float = FULL_WIDTH,
-) -> "Figure":
+) -> Figure:
     """Plot coefficients (layers, heads) by layer, a panel for each head."""
     heads = min(len(layer) for layers in methods.values() for layer in layers)
     figure, axes = make_panels(heads, width=width, height=1.7, sharex=True, sharey=True)
@@ -103,7 +101,7 @@ def plot_coefficients(
 
 def plot_bounds(
     panels: Mapping[str, tuple[Sequence[float], Sequence[float]]], width: float = FULL_WIDTH
-) -> "Figure":
+) -> Figure:
     """Plot a measured intensity by depth, from layer 0, and its bound, from layer 1.
 
     Both are logarithms; each panel is a set of parts of the model.

@@ -2,23 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from attention_core.plots.depth import MEASURES, draw_curves
 from attention_core.plots.panels import (
     BACKGROUND,
+    Axes,
+    Figure,
     make_panels,
     show_integers,
     use_log_scale,
     use_style,
 )
 from attention_core.plots.spectra import SMALLEST
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # the colors of what adds to the tokens
 CHANGE_COLORS = {
@@ -34,7 +32,7 @@ NAMES_IN_ROW = 3  # names in a row of a legend
 SHARES = ("smoothing", "tied", "sharpening")
 
 
-def draw_changes(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
+def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     """Draw the change of log(HFC/LFC) by each kind of step, as bars for each layer."""
     present = [kind for kind in CHANGE_COLORS if any(kind in x["changes"] for x in layers)]
     places = _number_layers(layers)
@@ -51,7 +49,7 @@ def draw_changes(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
     show_integers(axis, "layer")
 
 
-def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> "Figure":
+def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> Figure:
     """Plot a diagnosis, or what its `to_dict` returns, in six panels and the colors of a theme.
 
     They are HFC/LFC and cosine by depth with the limits of the verdict, the change by each step,
@@ -75,7 +73,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
     return figure
 
 
-def _draw_depth(axis: "Axes", name: str, stacks: Mapping[str, Depth], limit: float | None) -> None:
+def _draw_depth(axis: Axes, name: str, stacks: Mapping[str, Depth], limit: float | None) -> None:
     for i, (stack, depth) in enumerate(stacks.items()):
         values = [tokens[f"trimmed_{name}"] for tokens in depth.values()]
         draw_curves(axis, {stack: ([*depth], values)}, color=f"C{i}")
@@ -111,12 +109,12 @@ def _number_layers(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str
     return placed
 
 
-def _name_bars(axis: "Axes") -> None:
+def _name_bars(axis: Axes) -> None:
     axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=NAMES_IN_ROW, fontsize=7,
                 handlelength=1, columnspacing=1)  # fmt: skip
 
 
-def _draw_responses(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
+def _draw_responses(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     heads = [
         [[math.nan if value is None else value for value in head] for head in layer["responses"]]
         for layer in layers
@@ -128,7 +126,7 @@ def _draw_responses(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
     axis.set(xlabel="frequency / Nyquist", xlim=(0, 1))
 
 
-def _draw_singular_values(axis: "Axes", depth: Sequence[Mapping[str, Any]]) -> None:
+def _draw_singular_values(axis: Axes, depth: Sequence[Mapping[str, Any]]) -> None:
     values = [tokens["singular_values"] for tokens in depth]
     shown = [[v / s[0] for v in s] for s in values if s and s[0]]
     _draw_shades(axis, shown, from_one=True)
@@ -139,13 +137,13 @@ def _draw_singular_values(axis: "Axes", depth: Sequence[Mapping[str, Any]]) -> N
     show_integers(axis, "index")
 
 
-def _draw_shades(axis: "Axes", curves: Sequence[Sequence[float]], from_one: bool = False) -> None:
+def _draw_shades(axis: Axes, curves: Sequence[Sequence[float]], from_one: bool = False) -> None:
     for i, curve in enumerate(curves, start=1):
         places = range(1, len(curve) + 1) if from_one else torch.linspace(0, 1, len(curve)).tolist()
         axis.plot(places, curve, color="C0", alpha=0.2 + 0.75 * i / len(curves), linewidth=1.2)
 
 
-def _draw_shares(axis: "Axes", layers: Sequence[Mapping[str, Any]]) -> None:
+def _draw_shares(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     placed = _number_layers(layers)
     known = {i: layer for i, layer in placed.items() if layer.get("eigenvalue_shares")}
     axis.set(ylabel="share of heads, samples", ylim=(0, 1))

@@ -2,21 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from attention_core.plots.panels import FULL_WIDTH, get_line, make_panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from attention_core.plots.panels import FULL_WIDTH, Figure, get_line, make_panels
 
 Grid = Sequence[Sequence[Sequence[float]]]  # rows, columns, values
 MAX_LABELED = 12  # rows, each with a number
 MAX_NAMED = 12  # heads, above which there is room for their numbers alone
 
 
-def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1) -> "Figure":
+def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1) -> Figure:
     """Plot the responses (layers, heads, frequencies) of each head, a row for each layer.
 
     All cells share their axes, so that heads can be compared; gains are logarithmic. `first` is the
@@ -62,7 +58,7 @@ def plot_attention_maps(
     pooling: int = 1,
     width: float = FULL_WIDTH,
     labels: tuple[str, str] = ("key token", "query token"),
-) -> "Figure":
+) -> Figure:
     """Plot maps as images, a row for each method and a column for each of its titles.
 
     `pooling` takes the maximum of squares of so many tokens. Every map has its own scale, from 0

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+else:  # imported with the first figure
+    Axes = Figure = Any
 
 Lines = Mapping[str, Mapping[str, Any]]
 
@@ -50,7 +52,7 @@ def use_style(theme: str = "light") -> AbstractContextManager[None]:
     return context
 
 
-def render_figure(draw: Callable[[], "Figure"], format: str = "svg", theme: str = "light") -> bytes:
+def render_figure(draw: Callable[[], Figure], format: str = "svg", theme: str = "light") -> bytes:
     """Draw a figure in a theme and return its file, the same bytes each time.
 
     An SVG has no background of its own, a PNG that of its theme.
@@ -76,7 +78,7 @@ def make_panels(
     width: float = FULL_WIDTH,
     pad: float = 0.06,
     **options: Any,
-) -> tuple["Figure", Iterator["Axes"]]:
+) -> tuple[Figure, Iterator[Axes]]:
     """Return a figure of inches and its panels, as many beside each other as can be read.
 
     Without `across`, panels narrower than two inches go into the next row. `pad` is in inches,
@@ -108,7 +110,7 @@ def get_line(lines: Lines | None, labels: Sequence[str], label: str) -> dict[str
     return {"color": f"C{index}", "linestyle": DASHES[index // 8 % len(DASHES)]}
 
 
-def add_legend(figure: "Figure", labels: Iterable[str] | None = None) -> None:
+def add_legend(figure: Figure, labels: Iterable[str] | None = None) -> None:
     """Name the lines of all panels once, above them, where there are several lines."""
     entries: dict[str, Any] = {}
     for axis in figure.axes:
@@ -124,7 +126,7 @@ def add_legend(figure: "Figure", labels: Iterable[str] | None = None) -> None:
     figure.legend(handles, names, loc="outside upper left", ncols=columns, handlelength=1.8)
 
 
-def show_integers(axis: "Axes", label: str) -> None:
+def show_integers(axis: Axes, label: str) -> None:
     """Label the horizontal axis, which counts: its ticks are integers."""
     from matplotlib.ticker import MaxNLocator
 
@@ -132,7 +134,7 @@ def show_integers(axis: "Axes", label: str) -> None:
     axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def use_log_scale(axis: "Axes") -> None:
+def use_log_scale(axis: Axes) -> None:
     """Set a logarithmic vertical axis where what is drawn spans more than a factor of three."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 

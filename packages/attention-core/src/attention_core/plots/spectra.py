@@ -1,13 +1,15 @@
 """Figures of spectra: responses of maps to frequencies and singular values, and tokens' values."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from attention_core.plots.depth import MEASURES, draw_curves
 from attention_core.plots.panels import (
     FULL_WIDTH,
+    Axes,
+    Figure,
     Lines,
     add_legend,
     get_line,
@@ -16,17 +18,13 @@ from attention_core.plots.panels import (
     use_log_scale,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 FREQUENCY = "frequency / Nyquist"
 SMALLEST = 1e-6  # times the largest singular value: smaller ones are rounding
 
 
 def plot_frequency_responses(
     methods: Mapping[str, Sequence[Any]], lines: Lines | None = None, width: float = FULL_WIDTH
-) -> "Figure":
+) -> Figure:
     """Plot the gain at each frequency, a panel per method and a line per layer."""
     across = min(max(len(methods), 2), max(1, int(width / 2)), 4)
     figure, axes = make_panels(len(methods), across, width=width, sharey=True)
@@ -42,7 +40,7 @@ def plot_frequency_responses(
 
 
 def draw_responses(
-    axis: "Axes", methods: Mapping[str, Sequence[float]], lines: Lines | None = None
+    axis: Axes, methods: Mapping[str, Sequence[float]], lines: Lines | None = None
 ) -> None:
     """Draw the gain at each frequency, a line for each method; the mean response of its heads."""
     curves = {label: (_space_frequencies(gains), gains) for label, gains in methods.items()}
@@ -52,7 +50,7 @@ def draw_responses(
 
 
 def draw_singular_values(
-    axis: "Axes", methods: Mapping[str, Sequence[float]], lines: Lines | None = None
+    axis: Axes, methods: Mapping[str, Sequence[float]], lines: Lines | None = None
 ) -> None:
     """Draw singular values, largest first, each divided by the largest of its method."""
     curves = {
@@ -69,7 +67,7 @@ def draw_singular_values(
 
 def plot_smoothing(
     methods: Mapping[str, Mapping[str, Any]], lines: Lines | None = None, width: float = FULL_WIDTH
-) -> "Figure":
+) -> Figure:
     """Plot `response`, `signed_token_cosine` and `singular_values` of methods, a panel for each.
 
     A quantity that no method has gets no panel. The panels are those of figure 2 of

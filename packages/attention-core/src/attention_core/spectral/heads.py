@@ -55,8 +55,6 @@ def head_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Shapes: A (..., H, N, N) for at least two heads, and a mask of valid tokens (..., N) -> (...).
 
-    Raises ValueError for one head.
-
     >>> head_cosine(torch.stack([torch.eye(2), torch.full((2, 2), 0.5)]))
     tensor(0.7071)
     """

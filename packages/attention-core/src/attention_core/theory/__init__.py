@@ -11,21 +11,18 @@ from attention_core.theory.dominating_eigenvalue import (
 from attention_core.theory.feature_limit import (
     apply_update,
     classify_update,
-    iterate_update,
     measure_feature_rank,
     predict_features,
 )
 from attention_core.theory.low_pass import (
     LowPassDecay,
     bound_product_mixing,
-    bound_stationary_distance,
     measure_low_pass_decay,
     trace_hfc_lfc,
 )
 from attention_core.theory.polynomial_filters import (
     GFSAWeights,
     bound_power_error,
-    expand_gfsa,
     match_polynomial,
     normalize_symmetrically,
 )

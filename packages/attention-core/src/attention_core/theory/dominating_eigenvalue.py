@@ -5,8 +5,7 @@ The layer is I + H (x) A on stacked tokens, with H = (W_V W_O)^T and eigenvalues
 Shapes: H (d,) and A (n,) are eigenvalues, real or complex; a pair (j, i) indexes them.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,8 +13,7 @@ from torch import Tensor
 Pair = tuple[int, int]
 
 
-@dataclass(frozen=True)
-class AttentionSpectrum:
+class AttentionSpectrum(NamedTuple):
     """The eigenvalues of maps beside what proposition 1 and assumption 3.1 say of them.
 
     `real_share` is the share of real eigenvalues, which the proposition puts at 1. `second` is the
@@ -91,8 +89,6 @@ def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:
     = (-0.9, 1) theorem B.1 takes 2.5, and the pair (-3, -0.9) has 3.7. The modulus of 1 + h a is
     convex in a: for real eigenvalues of A its maximum is at an end of their range, and for complex
     ones at a corner of their convex hull, which may be neither end.
-
-    Raises ValueError for an A that is not real.
 
     Source: in place of theorems 3.3 and B.1 of https://arxiv.org/abs/2401.04301v2
 

@@ -28,28 +28,6 @@ def apply_update(X: Tensor, A: Tensor, W: Tensor) -> Tensor:
     return X + A @ X @ W
 
 
-def iterate_update(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
-    r"""Repeat a layer, and divide by the growth of its dominating eigenvalue at each step.
-
-    .. math:: X_L / |\mu|^L, \qquad |\mu| = \max_{j, i} |1 + \lambda^H_j \lambda^A_i|
-
-    X_L itself grows without bound where the modulus exceeds 1: only the quotient has a limit.
-
-    Shapes: as in `apply_update`, without leading axes.
-
-    Source: eq. 2 and theorem 3.4 of https://arxiv.org/abs/2401.04301v2
-
-    >>> X, A = torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5)
-    >>> iterate_update(X, A, torch.eye(1), steps=20)
-    tensor([[2.0000],
-            [2.0000]])
-    """
-    growth = (1 + torch.outer(torch.linalg.eigvals(W), torch.linalg.eigvals(A))).abs().max()
-    for _ in range(steps):
-        X = apply_update(X, A, W) / growth
-    return X
-
-
 def predict_features(
     X: Tensor, A: Tensor, W: Tensor, steps: int, tolerance: float = 1e-9
 ) -> Tensor:

@@ -4,7 +4,7 @@ Shapes: A (..., n, n) is row-stochastic, X (..., n, d) are tokens. DC is the mea
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,8 +45,7 @@ def _find_stationary(A: Tensor) -> Tensor:
     return torch.linalg.solve(system.mT, A.new_ones(*A.shape[:-2], n))
 
 
-@dataclass(frozen=True)
-class LowPassDecay:
+class LowPassDecay(NamedTuple):
     """Theorem 1 on given tokens: what it measures, and what it needs.
 
     `ratio` is HC over DC after the steps, `rate` the modulus of the second eigenvalue, by which HC
@@ -96,27 +95,6 @@ def measure_low_pass_decay(A: Tensor, X: Tensor, steps: int = 100) -> LowPassDec
 def _compute_dobrushin(A: Tensor) -> Tensor:
     """Return half the largest distance of two rows in l1 (Dobrushin 1956): the mixing rate."""
     return torch.cdist(A, A, p=1).amax((-2, -1)) / 2
-
-
-def bound_stationary_distance(A: Tensor) -> Bound:
-    r"""Bound the distance of the rows of a map to its stationary distribution, after one step.
-
-    .. math:: \|a_i^\top A - \pi^\top\|_1 \le \delta(A)\, \|a_i - \pi\|_1, \qquad
-        \delta(A) = \tfrac{1}{2} \max_{i, j} \|a_i - a_j\|_1
-
-    The remark names no norm. In the norm of l1 its rate below 1 is the Dobrushin coefficient; in
-    the Euclidean norm there is none: a distance may grow in a step, by 1.25 in a draw of 4 tokens.
-
-    Shapes: (..., n, n) -> bound of (..., n), one for each row.
-
-    Source: remark D.1 of https://arxiv.org/abs/2203.05962
-
-    >>> bound_stationary_distance(torch.tensor([[0.5, 0.5], [0.25, 0.75]])).ratio
-    tensor([1.0000, 1.0000])
-    """
-    pi = _find_stationary(A).unsqueeze(-2)
-    upper = _compute_dobrushin(A).unsqueeze(-1) * (A - pi).abs().sum(-1)
-    return Bound((A @ A - pi).abs().sum(-1), upper)
 
 
 def bound_product_mixing(maps: Tensor) -> Bound:

@@ -59,22 +59,6 @@ class GFSAWeights(NamedTuple):
     wK: float
 
 
-def expand_gfsa(weights: GFSAWeights) -> tuple[float, float, float]:
-    r"""Return the coefficients of I, A and A^2: GFSA of any K is a polynomial of order two.
-
-    .. math:: H = w_0 I + (w_1 - (K - 2) w_K) A + (K - 1) w_K A^2
-
-    So K changes the scale of the learned coefficients, and not the set of filters, for K >= 2.
-
-    Source: eq. 5 of https://arxiv.org/abs/2312.04234v1
-
-    >>> expand_gfsa(GFSAWeights(K=4, w0=0.5, w1=1.0, wK=0.25))
-    (0.5, 0.5, 0.75)
-    """
-    K, w0, w1, wK = weights
-    return w0, w1 - (K - 2) * wK, (K - 1) * wK
-
-
 def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
     r"""Return the weights of GFSA that make it a polynomial of a map of an order of up to two.
 
@@ -85,8 +69,6 @@ def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
     at the usual largest eigenvalue 2, has (theta_0, -theta_1). GPR-GNN has any gamma; the text
     claims order one. GREAD, A + beta (A - A^2), has (0, 1 + beta, -beta): w_1 = 1 + beta / (K - 1)
     and w_K = -beta / (K - 1). A negative w_K alone, as the text says, cannot make it.
-
-    Raises ValueError for more than three coefficients, and for a second order with K = 1.
 
     Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
 

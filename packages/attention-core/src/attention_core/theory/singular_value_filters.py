@@ -4,7 +4,7 @@ Shapes: A (..., n, n) is a map, sigma (..., n) are its singular values, largest 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,8 +64,7 @@ def measure_gain_ratios(
     return gains[..., 1:] / gains[..., :1]
 
 
-@dataclass(frozen=True)
-class HighPassRatios:
+class HighPassRatios(NamedTuple):
     """The ratios of the second half of theorem 2 at order K, their limit, and if it is reached."""
 
     ratios: Tensor

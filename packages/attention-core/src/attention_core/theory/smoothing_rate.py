@@ -5,7 +5,7 @@ heads, P is (..., H, n, n), W_V (H, d, D) and W_O (H, D, d). HC[X] is X less the
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,8 +56,7 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     return Bound(_find_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
 
 
-@dataclass(frozen=True)
-class DecayCondition:
+class DecayCondition(NamedTuple):
     """The factor of theorem 3, and the conditions that are said to keep it below 1."""
 
     factor: Tensor

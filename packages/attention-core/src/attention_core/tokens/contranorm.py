@@ -37,9 +37,6 @@ class ContraNorm(nn.Module):
     has no mask, so that a result depends on its batch); edges (B, N, N), True where two nodes are
     joined and therefore not contrasted. O(N) memory unless dual.
 
-    Raises ValueError for a negative scale, a temperature that is not positive, another axis, and
-    a mask or edges together with axis="feature" or "channel".
-
     Source: eq. 6 of https://arxiv.org/abs/2303.06562
 
     >>> x = torch.randn(2, 5, 3)

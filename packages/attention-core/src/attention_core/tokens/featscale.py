@@ -17,8 +17,6 @@ class FeatScale(nn.Module):
 
     Shapes: z (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid; s, t (D,).
 
-    Raises ValueError where the gain is neither 1 nor 2.
-
     Source: eqs. 10-12 of https://arxiv.org/abs/2203.05962
 
     >>> z = torch.randn(2, 5, 3)

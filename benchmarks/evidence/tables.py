@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from benchmarks.evidence.methods import STACKED, TRAINED
@@ -11,7 +12,7 @@ from benchmarks.evidence.signs import LABELS, judge_iteration
 from benchmarks.evidence.spectra import KINDS, STARTS
 from benchmarks.evidence.stacks import STACKS
 
-Tables = Mapping[str, str]
+WEIGHTS = ("pretrained", "random")
 
 
 def build_tables(
@@ -124,22 +125,15 @@ def tabulate_spectra(rows: Sequence[Row]) -> str:
 
 def tabulate_layers(rows: Sequence[Row]) -> str:
     """Tabulate the measures after each layer, pretrained and random."""
-    columns = {
-        "token_cosine": ("cosine", ".2f"),
-        "hfc_lfc": ("HFC/LFC", ".2f"),
-        "smoothing_share": ("smoothing eigenvalues", ".2f"),
-    }
+    columns = {"token_cosine": "cosine", "hfc_lfc": "HFC/LFC"}
     lines = []
     for depth in sorted({row["depth"] for row in rows}):
         line = ["embedding" if depth == 0 else f"layer {depth}"]
         place = {"depth": depth, "step": "mlp" if depth else "input"}
-        for measure, (_, form) in columns.items():
-            for weights in ("pretrained", "random"):
-                values = select_values(rows, measure, weights=weights, **place)
-                line.append("" if None in values else format_interval(values, form))
+        for measure, weights in product(columns, WEIGHTS):
+            line.append(format_interval(select_values(rows, measure, weights=weights, **place)))
         lines.append(line)
-    head = [f"{name}, {weights}" for name, _ in columns.values()
-            for weights in ("pretrained", "random")]  # fmt: skip
+    head = [f"{name}, {weights}" for name, weights in product(columns.values(), WEIGHTS)]
     return format_table(["after", *head], lines)
 
 

@@ -95,7 +95,7 @@ def test_attach_logs_what_it_attached(caplog):
     (line,) = caplog.messages
     path = "tests.hosts.helpers.OwnAttention"
     assert line == (
-        f"attached GFSA to 2 of 3 attention layers ({path}) of Sequential: 18 new parameters, "
+        f"attached GFSA to 2 of 3 attention layers ({path}) of Sequential: 6 new parameters, "
         "6 of them trained"
     )
 

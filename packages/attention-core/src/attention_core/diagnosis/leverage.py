@@ -203,7 +203,8 @@ def _differentiate_place(
     made: nn.Module, args: tuple[Any, ...], grads: Iterable[Tensor]
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the derivatives by each coefficient; without one, by c in H_c = (1 - c) A + c H."""
-    weights = {name: weight.requires_grad_() for name, weight in made.named_parameters()}
+    named = (*made.named_parameters(), *made.named_buffers(recurse=False))
+    weights = {name: weight.requires_grad_() for name, weight in named}
     y = made(*args)
     if not weights:
         weights = {"c": y.new_zeros(()).requires_grad_()}

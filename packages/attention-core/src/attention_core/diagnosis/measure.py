@@ -207,7 +207,7 @@ def iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]
             is_trained = any(w.requires_grad for w in module.parameters())
             yield f"{name}.theta", module.coefficients(), is_trained
         elif slot in ("filter", "tokens"):
-            for key, w in module.named_parameters():
+            for key, w in (*module.named_parameters(), *module.named_buffers(recurse=False)):
                 if w.ndim == 1:
                     yield f"{name}.{key}", w, w.requires_grad
         elif not isinstance(module, EigenSpectrum) and (found := find_spectrum(module)) is not None:

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 
-def head_coefficient(num_heads: int, value: float, learn: bool = True) -> nn.Parameter:
-    """Create one float32 coefficient a head, shape (heads,), all equal to `value`."""
-    return nn.Parameter(torch.full((num_heads,), float(value)), requires_grad=learn)
+def head_coefficient(num_heads: int, value: float, learn: bool = True) -> Tensor:
+    """Create a float32 coefficient a head, (heads,), of `value`: a buffer if it is not learned."""
+    w = torch.full((num_heads,), float(value))
+    return nn.Parameter(w) if learn else nn.Buffer(w)
 
 
 def per_head(w: Tensor, v: Tensor) -> Tensor:

@@ -44,6 +44,15 @@ class Filtered:
         """Undo `on_attach`, before the filter is removed."""
 
 
+def find_active(part: Any) -> Any:
+    """Return the part that is in use, where PEFT keeps a copy for each adapter."""
+    copies = getattr(part, "modules_to_save", None)
+    if not isinstance(copies, nn.ModuleDict):
+        return part
+    is_used = part.active_adapters and not part.disable_adapters
+    return copies[part.active_adapters[0]] if is_used else part.original_module
+
+
 def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
     """Return the map H to look at, which has no dropout."""
     A.dropout = 0.0

@@ -6,11 +6,13 @@ parameters, their names and the optimizer's references to them stay.
 
 import logging
 from collections.abc import Callable
+from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from attention_core import filters, kernels, reparam, tokens
 from attention_core.checks import check_choices, check_factories, check_mechanism, check_models
@@ -32,7 +34,6 @@ from attention_core.hosts.restoration import restore_on_error
 from attention_core.hosts.selection import (
     Layers,
     Where,
-    adapter_for,
     check_layers,
     check_projections,
     check_wrappers,
@@ -131,9 +132,14 @@ def attach(
         for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
-        _update_configs(model)
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
-        _add_to_optimizer(new, optimizer)
+        for part in new:
+            # methods that freeze a model do not tell what a part holds fixed
+            part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
+        _watch_peft()
+        _update_configs(model)
+        if optimizer is not None:
+            _add_to_optimizer(model, optimizer)
     if found:
         warn_unsupported_attention(model)
     _log_attached(model, new, selected, len(found))
@@ -168,15 +174,24 @@ def _make_spectrum(make: Make, module: Any, adapter: type[Filtered]) -> Any:
     return check_mechanism("reparam", make(module.proj.in_features))
 
 
-def _add_to_optimizer(parts: list[Any], optimizer: torch.optim.Optimizer | None) -> None:
-    """Add the trained weights of new parts to an optimizer, and note which ones are trained."""
-    for part in parts:
-        # methods that freeze a model do not tell what a part holds fixed
-        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
-    trained = {id(w): w for part in parts for w in part.parameters() if w.requires_grad}
-    if optimizer is not None and trained:
+def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Add what the mechanisms of a model train to an optimizer, as a group without decay."""
+    known = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    new = [weight for weight in trainable_parameters(model).values() if id(weight) not in known]
+    if new:
         decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
-        optimizer.add_param_group({"params": list(trained.values()), **decay})
+        optimizer.add_param_group({"params": new, **decay})
+
+
+@cache
+def _watch_peft() -> None:
+    """Import what PEFT needs to know of mechanisms once it wraps a model, and not before."""
+
+    def import_host(module: nn.Module, name: str, child: nn.Module | None) -> None:
+        if type(module).__module__.startswith("peft."):
+            find_host(module)
+
+    register_module_module_registration_hook(import_host)
 
 
 def _log_attached(
@@ -185,14 +200,15 @@ def _log_attached(
     names = {type(part).__name__ for part in parts if not isinstance(part, Plain)}
     paths = sorted({find_import_path(module) for module, _ in selected})
     where = f"{len(selected)} of {num_layers} attention layers ({', '.join(paths)})"
-    weights = {id(weight): weight for part in parts for weight in part.parameters()}.values()
+    weights = {id(weight): weight for part in parts for weight in part.parameters()}
+    trained = {id(part.get_parameter(name)) for part in parts for name in part.trained_names}
     logger.info(
         "attached %s to %s of %s: %d new parameters, %d of them trained",
         ", ".join(sorted(names)) or "Plain",
         where if selected else "the norms",
         type(model).__name__,
-        sum(weight.numel() for weight in weights),
-        sum(weight.numel() for weight in weights if weight.requires_grad),
+        sum(weight.numel() for weight in weights.values()),
+        sum(weights[key].numel() for key in trained),
     )
 
 
@@ -214,7 +230,11 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
             trained.add(id(module.get_parameter(name)))
         if find_spectrum(module) is not None:
             trained.add(id(module.parametrizations.weight.original))
-    return {name: weight for name, weight in model.named_parameters() if id(weight) in trained}
+    return {
+        name: weight
+        for name, weight in model.named_parameters()
+        if id(weight) in trained and "original_module" not in name.split(".")  # PEFT's, unused
+    }
 
 
 def detach(model: nn.Module) -> nn.Module:
@@ -281,5 +301,5 @@ def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
 
 
 def _update_configs(model: nn.Module) -> None:
-    for host in {find_host(module) for module in model.modules() if adapter_for(module)}:
+    for host in {find_host(module) for module in model.modules()}:
         host.update_config(model)

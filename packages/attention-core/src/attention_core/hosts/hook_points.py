@@ -28,7 +28,7 @@ TABLES: dict[Position, tuple[str, ...]] = {
     "residual": ("residual",),
 }
 # the libraries with a module `hosts/<library>.py`, which is imported only when a model needs it
-HOSTS = ("speechbrain", "timm", "torch", "transformers")
+HOSTS = ("peft", "speechbrain", "timm", "torch", "transformers")
 PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
 PAIRS = "attn_mask"  # timm's, of pairs of tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING, PAIRS)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from attention_core.checks import check_models
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, find_active
 from attention_core.hosts.attach import attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.restoration import restore_on_error
@@ -36,6 +36,7 @@ from attention_core.reparam import find_spectrum
 
 __all__ = ["load_mechanism", "save_mechanism"]
 
+FIELD = "attention_core"  # of a config that describes what is attached
 DESCRIPTION, WEIGHTS = "mechanism.json", "mechanism.safetensors"
 SLOTS = ("filter", "kernel", "reparam")
 # the arguments that the host gives: the number of heads, of channels, or both
@@ -170,8 +171,8 @@ def _find_parts(layer: nn.Module) -> dict[str, nn.Module]:
         return {}
     module: Any = layer
     parts = {
-        "filter": module.filter,
-        "kernel": getattr(module, "kernel", None),
+        "filter": find_active(module.filter),
+        "kernel": find_active(getattr(module, "kernel", None)),
         "reparam": find_spectrum(module.proj) if module.takes_reparam else None,
     }
     found = {slot: part for slot, part in parts.items() if part is not None}
@@ -205,7 +206,7 @@ def _list_tokens(model: nn.Module, position: Position) -> list[dict[int, Any]]:
         targets: Any = [module.get_submodule(point.target) for module, point in found]
         positions = [getattr(target, "tokens_position", None) for target in targets]
         chosen = [i for i, other in enumerate(positions) if other == position]
-        tables.append({i: targets[i].tokens for i in chosen})
+        tables.append({i: find_active(targets[i].tokens) for i in chosen})
     return tables
 
 

@@ -13,7 +13,12 @@ from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
 from attention_core.filters import has_dropout_on_H
-from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
+from attention_core.hosts.adapter import (
+    Filtered,
+    check_self_attention,
+    find_active,
+    form_filtered_map,
+)
 from attention_core.hosts.hook_points import ONLY_LAYERSCALE, HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 from attention_core.tokens import LayerScale
@@ -134,7 +139,7 @@ def _check_inputs(
     q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, proj: nn.Module
 ) -> None:
     check_self_attention(q, k, v)
-    tokens = getattr(proj, "tokens", None)
+    tokens = find_active(getattr(proj, "tokens", None))
     if attn_mask is not None and tokens is not None and not isinstance(tokens, LayerScale):
         raise ValueError(
             f"attn_mask hides frames from each other, and {type(tokens).__name__} would mix them: "

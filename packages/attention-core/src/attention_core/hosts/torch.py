@@ -14,7 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
+from attention_core.hosts.adapter import (
+    Filtered,
+    check_self_attention,
+    find_active,
+    form_filtered_map,
+)
 from attention_core.hosts.hook_points import (
     ONLY_LAYERSCALE,
     HookPoint,
@@ -91,7 +96,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
             check_self_attention(q, k, v)
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
-        tokens = getattr(self.out_proj, "tokens", None)
+        tokens = find_active(getattr(self.out_proj, "tokens", None))
         if tokens is None or isinstance(tokens, LayerScale):
             return
         if attn_mask is not None or q.ndim == 2:

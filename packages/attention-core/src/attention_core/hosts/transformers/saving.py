@@ -1,11 +1,12 @@
-"""Save and load filters and functions of tokens in the checkpoints of transformers.
+"""Save and load what is attached in the checkpoints of transformers.
 
-`save_pretrained` writes their weights with the others, and `config.attention_core` describes them:
+`save_pretrained` writes its weights with the others, and `config.attention_core` describes it:
 a group of layers as in `hosts/saving.py`, or a list of such groups if layers differ.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from importlib import import_module
 from typing import Any
 
 from safetensors import safe_open
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
 from attention_core.hosts.saving import (
+    FIELD,
     attach_groups,
     convert_errors,
     describe_mechanisms,
@@ -29,65 +31,73 @@ except ModuleNotFoundError:  # before transformers 5, which renames no weight
         return state_dict
 
 
-FIELD = "attention_core"
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
-def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any) -> nn.Module:
-    """Load a model with the filters and functions of tokens that it was saved with.
+def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any) -> Any:
+    """Load a model with the mechanisms that it was saved with, and with an adapter of PEFT.
 
-    `kwargs` are those of `kind.from_pretrained`; `path` is a folder or a name on the hub. `trust`
-    names the classes, as `package.Class`, that may be imported besides those of attention_core.
+    `kind` is a class of transformers, or SentenceTransformer; `path` is a folder or a name on the
+    hub, of a model or of an adapter. `kwargs` are those of `kind.from_pretrained`. `trust` names
+    the classes, as `package.Class`, that may be imported besides those of attention_core.
     transformers leaves weights uninitialized that a file lacks, so the stock model comes first.
     """
-    model: Any = kind.from_pretrained(path, **kwargs)
-    described = getattr(model.config, FIELD, None)
-    if not described:
+    hub = {key: value for key, value in kwargs.items() if key in HUB_KWARGS}
+    adapter = _read_json(path, ADAPTER, hub)
+    base = adapter.get("base_model_name_or_path", path)
+    model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
+    restored = [part for part in find_pretrained(model) if getattr(part.config, FIELD, None)]
+    for part in restored:
+        with convert_errors(str(base)):
+            attach_groups(part, _list_groups(part.config.attention_core), str(base), trust)
+            _load_weights(part, part.config.name_or_path or base, hub)
+    if not restored and not adapter.get(FIELD):
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
-    with convert_errors(str(path)):
-        groups = described if isinstance(described, list) else [described]
-        attach_groups(model, groups, str(path), trust)
-        saved = _read_weights(path, {k: v for k, v in kwargs.items() if k in HUB_KWARGS})
-        _load_weights(model, saved, path)
-    return model
+    if adapter.get(FIELD) and not restored:
+        with convert_errors(str(path)):
+            attach_groups(model, adapter[FIELD], str(path), trust)
+    return import_module("peft").PeftModel.from_pretrained(model, path) if adapter else model
+
+
+def find_pretrained(model: nn.Module) -> Iterator[Any]:
+    """Yield the outermost models of transformers in a model."""
+    if isinstance(model, PreTrainedModel):
+        yield model
+    else:
+        for child in model.children():
+            yield from find_pretrained(child)
 
 
 def write_config(model: nn.Module) -> None:
     """Describe in the config of each pretrained model in a model what is attached to it."""
-    if not isinstance(model, PreTrainedModel):
-        for child in model.children():
-            write_config(child)
-        return
-    if groups := describe_mechanisms(model):
-        setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
-    elif hasattr(model.config, FIELD):
-        delattr(model.config, FIELD)
+    for part in find_pretrained(model):
+        if groups := describe_mechanisms(part):
+            setattr(part.config, FIELD, groups[0] if len(groups) == 1 else groups)
+        elif hasattr(part.config, FIELD):
+            delattr(part.config, FIELD)
 
 
-def _read_weights(path: str, hub_kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """Read the weights of filters and functions of tokens, which no model of transformers has."""
-    whole = cached_file(path, WEIGHTS, _raise_exceptions_for_missing_entries=False, **hub_kwargs)
-    files = [whole]
-    if whole is None:
-        index: Any = cached_file(path, INDEX, **hub_kwargs)
-        with open(index, encoding="utf-8") as text:
-            shards = json.load(text)["weight_map"]
-        names = {shard for key, shard in shards.items() if _is_attached(key)}
-        files = [cached_file(path, name, **hub_kwargs) for name in sorted(names)]
-    found: dict[str, Tensor] = {}
-    for file in files:
-        with safe_open(file, "pt") as tensors:
+def _list_groups(described: Any) -> list[dict[str, Any]]:
+    return described if isinstance(described, list) else [described]
+
+
+def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:
+    file = cached_file(path, name, _raise_exceptions_for_missing_entries=False, **hub)
+    if file is None:
+        return {}
+    with open(file, encoding="utf-8") as text:
+        return json.load(text)
+
+
+def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
+    """Fill what is attached with its weights in the files of a model."""
+    names = {*_read_json(path, INDEX, hub).get("weight_map", {}).values()} or {WEIGHTS}
+    saved: dict[str, Tensor] = {}
+    for name in sorted(names):
+        with safe_open(cached_file(path, name, **hub), "pt") as tensors:
             keys = [key for key in tensors.keys() if _is_attached(key)]  # noqa: SIM118
-            found |= {key: tensors.get_tensor(key) for key in keys}
-    return found
-
-
-def _is_attached(key: str) -> bool:
-    return bool({"filter", "tokens"} & set(key.split(".")))
-
-
-def _load_weights(model: Any, saved: dict[str, Tensor], path: str) -> None:
+            saved |= {key: tensors.get_tensor(key) for key in keys}
     for name, weight in model.state_dict().items():
         if not _is_attached(name):
             continue
@@ -97,6 +107,10 @@ def _load_weights(model: Any, saved: dict[str, Tensor], path: str) -> None:
         fill_tensor(weight, saved.pop(key), name, path)
     if saved:
         raise ValueError(f"{path} has weights that its config does not describe: {min(saved)}")
+
+
+def _is_attached(key: str) -> bool:
+    return bool({"filter", "kernel", "tokens"} & set(key.split(".")))
 
 
 def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:

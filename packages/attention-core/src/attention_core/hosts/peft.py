@@ -1,0 +1,85 @@
+"""PEFT, https://huggingface.co/docs/peft: adapters train and save what is attached.
+
+PEFT freezes a model, and keeps for each adapter a trained copy of the modules that its config
+lists as `modules_to_save`. What is attached is added to this list, before or after PEFT, and
+`adapter_config.json` describes it.
+"""
+
+import warnings
+from functools import wraps
+from typing import Any
+
+from peft.config import PeftConfigMixin
+from peft.tuners.tuners_utils import BaseTuner
+from peft.utils import set_additional_trainable_modules
+from torch import nn
+
+from attention_core.hosts.hook_points import HostLibrary
+from attention_core.hosts.saving import FIELD, describe_mechanisms
+
+PARTS = ("filter", "kernel", "tokens")
+_inject_adapter, _to_dict = BaseTuner.inject_adapter, PeftConfigMixin.to_dict
+
+
+def list_parts(model: nn.Module) -> list[str]:
+    """Return the last two names of the parts of mechanisms that have weights: "attn.filter"."""
+    names = {
+        ".".join(name.split(".")[-2:])
+        for name, part in model.named_modules()
+        if hasattr(part, "trained_names") and next(part.parameters(), None) is not None
+        if _is_part(name)
+    }
+    return sorted(names)
+
+
+def describe_in_config(config: Any, model: nn.Module) -> None:
+    """Add what is attached to a model to the config of an adapter.
+
+    Raises ValueError for an adapter that was saved with a mechanism that the model lacks.
+    """
+    parts = list_parts(model)
+    if lacking := sorted({*filter(_is_part, config.modules_to_save or ())} - {*parts}):
+        raise ValueError(
+            f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
+            "first, or load both by attention_core.hosts.transformers.load"
+        )
+    if parts:
+        config.modules_to_save = sorted({*(config.modules_to_save or ()), *parts})
+        config.attention_core = describe_mechanisms(model)
+
+
+@wraps(_inject_adapter)
+def inject_adapter(tuner: Any, model: nn.Module, adapter_name: str, *args: Any, **kw: Any) -> None:
+    """Make an adapter that trains and saves what is attached, as PEFT makes it."""
+    describe_in_config(tuner.peft_config[adapter_name], model)
+    _inject_adapter(tuner, model, adapter_name, *args, **kw)
+
+
+@wraps(_to_dict)
+def to_dict(config: Any) -> dict[str, Any]:
+    """Return what PEFT writes into `adapter_config.json`, and what is attached."""
+    groups = getattr(config, FIELD, None)
+    return _to_dict(config) | ({FIELD: groups} if groups else {})
+
+
+def update_adapters(model: nn.Module) -> None:
+    """Let the adapters of a model train and save what was attached after they were made."""
+    for tuner in [module for module in model.modules() if isinstance(module, BaseTuner)]:
+        active = tuner.active_adapters
+        for name in sorted(tuner.peft_config, key=lambda name: name not in active):
+            config = tuner.peft_config[name]
+            kept = [part for part in config.modules_to_save or () if not _is_part(part)]
+            config.modules_to_save, config.attention_core = kept or None, []
+            describe_in_config(config, tuner.model)
+            set_additional_trainable_modules(tuner.model, config, {}, name, name in active)
+
+
+def _is_part(name: str) -> bool:
+    return name.rpartition(".")[-1] in PARTS
+
+
+# PEFT advises an upgrade where it meets a field of a config that it does not have
+warnings.filterwarnings("ignore", r"Unexpected keyword arguments \['attention_core'\]")
+BaseTuner.inject_adapter = inject_adapter
+PeftConfigMixin.to_dict = to_dict
+HOST = HostLibrary(hook_points={}, update_config=update_adapters)

@@ -1,0 +1,87 @@
+"""PEFT: adapters train what is attached, before or after them, and save and load it."""
+
+import copy
+
+import pytest
+import torch
+import transformers as hf
+from attention_core import GFSA, attach, detach, trainable_parameters
+from attention_core.hosts.transformers import load
+from torch import nn
+
+from tests.hosts.transformers.models import FAMILIES, make_inputs
+
+peft = pytest.importorskip("peft")
+GIVEN = make_inputs("llama")
+
+
+def make_lora(**options) -> "peft.LoraConfig":
+    return peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False, **options)
+
+
+def save_base(folder) -> str:
+    torch.manual_seed(0)
+    hf.LlamaForCausalLM(FAMILIES["llama"].config).save_pretrained(folder)
+    return str(folder)
+
+
+def wrap(base: str, order: str) -> nn.Module:
+    model = hf.AutoModelForCausalLM.from_pretrained(base)
+    if order == "attach first":
+        return peft.get_peft_model(attach(model, GFSA), make_lora())
+    return attach(peft.get_peft_model(model, make_lora()), GFSA)
+
+
+def train(model: nn.Module) -> nn.Module:
+    for weight in trainable_parameters(model).values():
+        nn.init.normal_(weight, std=0.5)
+    return model.eval()
+
+
+def run(model: nn.Module) -> torch.Tensor:
+    return model(**GIVEN).logits
+
+
+orders = pytest.mark.parametrize("order", ["attach first", "LoRA first"])
+
+
+@orders
+def test_an_adapter_trains_saves_and_loads_what_is_attached(order, tmp_path):
+    base = save_base(tmp_path / "base")
+    model = wrap(base, order)
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    own = list(trainable_parameters(model))
+    assert len(own) == 2
+    assert {name for name in trained if "lora" not in name} == {*own}
+    train(model).save_pretrained(tmp_path / "lora")
+    expected = run(model)
+    assert torch.equal(run(load(hf.AutoModelForCausalLM, str(tmp_path / "lora")).eval()), expected)
+    stock = hf.AutoModelForCausalLM.from_pretrained(base)
+    with pytest.raises(ValueError, match="which the model lacks: attach the mechanism first"):
+        peft.PeftModel.from_pretrained(copy.deepcopy(stock), tmp_path / "lora")
+    again = peft.PeftModel.from_pretrained(attach(stock, GFSA), tmp_path / "lora").eval()
+    assert torch.equal(run(again), expected)
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(run(merged), expected)
+    merged.save_pretrained(tmp_path / "merged")
+    again = load(hf.AutoModelForCausalLM, str(tmp_path / "merged")).eval()
+    assert torch.equal(run(again), run(merged))
+    assert torch.equal(run(detach(again)), run(detach(merged)))
+
+
+@orders
+def test_two_adapters_have_coefficients_of_their_own(order, tmp_path):
+    model = wrap(save_base(tmp_path / "base"), order)
+    model.add_adapter("other", make_lora())
+    train(model)
+    expected = {}
+    for name in ("default", "other"):
+        model.set_adapter(name)
+        expected[name] = run(model)
+    assert (expected["default"] - expected["other"]).abs().max() > 1e-3
+    model.save_pretrained(tmp_path / "lora")
+    again = load(hf.AutoModelForCausalLM, str(tmp_path / "lora"))
+    again.load_adapter(tmp_path / "lora" / "other", "other")
+    for name in expected:
+        again.set_adapter(name)
+        assert torch.equal(run(again.eval()), expected[name])

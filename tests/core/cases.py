@@ -78,7 +78,8 @@ def randomized(case: Case) -> nn.Module:
 
 def reference_map(case: Case, filter: nn.Module, A: Tensor, J: Tensor) -> Tensor:
     """Return the map of a filter by its literal equation."""
-    return case.reference(A, J, [weight.view(-1, 1, 1) for weight in filter.parameters()])
+    weights = dict(sorted(filter.state_dict(keep_vars=True).items())).values()
+    return case.reference(A, J, [weight.view(-1, 1, 1) for weight in weights])
 
 
 def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:

@@ -36,7 +36,8 @@ from attention_core.reparam import find_spectrum
 
 __all__ = ["load_mechanism", "save_mechanism"]
 
-FIELD = "attention_core"  # of a config that describes what is attached
+# the field of a config that describes what is attached
+FIELD = "attention_core"
 DESCRIPTION, WEIGHTS = "mechanism.json", "mechanism.safetensors"
 SLOTS = ("filter", "kernel", "reparam")
 # the arguments that the host gives: the number of heads, of channels, or both

@@ -12,4 +12,4 @@ def test_a_sentence_is_cut_in_its_middle(read_error) -> None:
     found = read_error(refuse, "x" * 1_000_000)
     assert found.startswith("error: a.txt, line 3: 'xxx")
     assert found.endswith("xxx' is no number")
-    assert len(found) == len("error: ") + 400
+    assert len(found) == len("error: ") + 403

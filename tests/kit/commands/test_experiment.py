@@ -31,7 +31,7 @@ def test_the_printed_config_is_that_of_the_run(print_config, tmp_path, monkeypat
     path = tmp_path / "config.yaml"
     path.write_text(text)
     again = AppCLI(load_app("sequence"), ["fit", "-c", str(path)])
-    assert again.find_run() == plan_runs([FIRST])[FIRST]
+    assert again.run == plan_runs([FIRST])[FIRST]
     assert not Path("runs", "sequence", "heartbeat-uea", "agf").exists()
 
 

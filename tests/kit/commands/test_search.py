@@ -36,7 +36,7 @@ class SearchCommand:
         self.diverges = False
 
     def run_missing(self, runs, options):
-        self.launched.append((options.start_jobs, options.jobs))
+        self.launched.append((options.make_places, options.jobs))
         for experiment, run in runs.items():
             if run.has_result:
                 continue

@@ -84,7 +84,9 @@ def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -
 def started(monkeypatch):
     """Collect the jobs of each batch, and let none run."""
     batches = []
-    monkeypatch.setattr(execute, "run_jobs", lambda jobs, n, *_: batches.append((n, jobs)))
+    monkeypatch.setattr(
+        execute, "run_jobs", lambda jobs, places, *_: batches.append((len(places.free), jobs))
+    )
     return batches
 
 

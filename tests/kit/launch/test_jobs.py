@@ -16,8 +16,8 @@ import psutil
 import pytest
 import torch
 from experiment_kit.errors import UserError, exit_on_signal
-from experiment_kit.launch import jobs
-from experiment_kit.launch.jobs import Job, run_jobs
+from experiment_kit.launch import jobs, supervision
+from experiment_kit.launch.jobs import Job, Places, run_jobs
 from experiment_kit.launch.plan import Experiment, plan_runs
 from experiment_kit.launch.supervision import LOST
 from experiment_kit.run import Run
@@ -42,7 +42,7 @@ def run_all(found: list[Job], workers: int = 2) -> tuple[dict[str, int], list[tu
     ended, retried = {}, []
     run_jobs(
         found,
-        workers,
+        Places(workers),
         lambda job, status: ended.update({job.name: status}),
         on_retry=lambda job, status: retried.append((job.name, status)),
     )
@@ -74,10 +74,10 @@ def launch(folder: Path, *actions: str, **environment: str) -> tuple[Any, list[J
     found = [make_job(folder, action, action) for action in actions]
     code = (
         "import sys; from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
-        "from tests.kit.launch.test_jobs import make_job, run_jobs\n"
+        "from tests.kit.launch.test_jobs import Places, make_job, run_jobs\n"
         f"jobs = [make_job(Path({str(folder)!r}), name, name) for name in {actions}]\n"
         "if __name__ == '__main__':\n    with exit_on_signal():\n"
-        f"        run_jobs(jobs, {len(actions)}, print)\n"
+        f"        run_jobs(jobs, Places({len(actions)}), print)\n"
     )
     (folder / "launch.py").write_text(code)
     log = (folder / "log").open("w")
@@ -172,7 +172,7 @@ def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
     before = signal.getsignal(number)
     Thread(target=send_signal).start()
     with pytest.raises(SystemExit) as end, exit_on_signal():
-        run_jobs(found, 2, lambda *_: None)
+        run_jobs(found, Places(2), lambda *_: None)
     assert end.value.code == 128 + number
     assert (
         capsys.readouterr().err == f"stopped by {number.name}: the same command goes on from here\n"
@@ -197,7 +197,7 @@ def test_a_job_waits_for_the_one_that_it_starts_from(workers, tmp_path) -> None:
 def test_a_job_takes_a_place_for_each_device(tmp_path) -> None:
     devices = {"huge": 9, "a": 2, "b": 2, "c": 1, "d": 1}
     found = [make_job(tmp_path, name, "list", devices=n) for name, n in devices.items()]
-    run_jobs(found, 3, lambda *_: None)
+    run_jobs(found, Places(3), lambda *_: None)
     beside = {job.name: set(job.log.with_name("others").read_text().split()) for job in found}
     assert beside["huge"] == {"huge"}  # alone, since it needs more than there is
     assert all(
@@ -256,7 +256,7 @@ def test_a_run_is_bit_equal_beside_others_and_in_a_process_of_its_own(
     assert set(run_all([job for _, job in found[:2]])[0].values()) == {0}
     with monkeypatch.context() as patch:
         spawn = multiprocessing.get_context("spawn")
-        patch.setattr(jobs, "_prepare_context", lambda *_: spawn)
+        patch.setattr(supervision, "_prepare_context", lambda *_: spawn)
         assert run_all([replace(found[2][1])])[0] == {"new": 0}
     weights = [read_weights(run.checkpoint_folder) for run, _ in found]
     assert weights[0] == weights[1] == weights[2] != {}

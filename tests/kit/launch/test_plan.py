@@ -31,7 +31,7 @@ def find_own_run(app: AppSpec, args: list[str]) -> Run:
     """Parse a command line as its own process does, by a parser that tests share."""
     cli = PARSERS[app.name] = PARSERS.get(app.name) or AppCLI(app, ["fit", *args])
     cli.config = cli.parser.parse_args(["fit", *args])
-    return cli.find_run()
+    return find_run(app, cli.read_settings())
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -128,6 +128,6 @@ def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:
     app = replace(APP, hashed_files=("model.weights_source",))
     planner, args = ConfigPlanner(app), arguments("runs", f"--model.weights_source={path}")
     first = find_run(app, planner.merge_config(args))
-    assert first == AppCLI(app, ["fit", *args]).find_run()
+    assert first == AppCLI(app, ["fit", *args]).run
     path.write_text("bc")
     assert find_run(app, planner.merge_config(args)) != first

@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 from experiment_kit.errors import UserError
-from experiment_kit.launch.ray import choose_launcher, submit_job
+from experiment_kit.launch.jobs import Places, run_jobs
+from experiment_kit.launch.ray import choose_places, submit_job
 
 from tests.kit.launch.test_jobs import make_job, read_starts
 
@@ -54,9 +55,9 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
                         process.kill()
                     return
 
-    launch, ended = choose_launcher("ray", ""), []
+    places, ended = choose_places("ray", "")(0), []
     Thread(target=kill_node, daemon=True).start()
-    launch(jobs, 0, lambda job, status: ended.append((job.name, status)))
+    run_jobs(jobs, places, lambda job, status: ended.append((job.name, status)))
     assert sorted(ended) == [(job.name, 0) for job in jobs]
     assert len(killed) == 1
     assert sum(len(read_starts(job)) for job in jobs) == len(jobs) + 1
@@ -68,17 +69,17 @@ def test_an_address_that_does_not_answer_is_one_sentence_in_time() -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         with pytest.raises(UserError, match="no Ray cluster answers at 127"):
-            choose_launcher("ray", f"127.0.0.1:{listener.getsockname()[1]}")
+            choose_places("ray", f"127.0.0.1:{listener.getsockname()[1]}")
     assert time.monotonic() - began < 30
 
 
 def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"ray is missing: pip install 'allpass-kit\[ray"):
-        choose_launcher("ray", "")
+        choose_places("ray", "")
     with pytest.raises(UserError, match="--address=a needs --launcher=ray"):
-        choose_launcher("local", "a")
-    assert choose_launcher("local", "") is None
+        choose_places("local", "a")
+    assert choose_places("local", "") is Places
 
 
 def test_gpus_that_no_machine_has_are_named(tmp_path) -> None:

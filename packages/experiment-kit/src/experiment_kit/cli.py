@@ -133,11 +133,7 @@ class AppCLI(LightningCLI):
 
     @cached_property
     def run(self) -> Run:
-        """The run of the parsed config."""
-        return self.find_run()
-
-    def find_run(self) -> Run:
-        """Return the run that the config, its files and its start checkpoint identify."""
+        """The run that the config, its files and its start checkpoint identify."""
         return find_run(self.app, self.read_settings(), fitting=self.subcommand == "fit")
 
     def read_settings(self) -> dict[str, Any]:
@@ -290,7 +286,9 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     run, trainer = cli.run, cast(Any, cli.trainer)
     logged = trainer.callback_metrics  # testing resets them
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    score = find_best_score(trainer)
+    (best,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
+    found = best.best_model_score  # of the epoch that validation chose, if there was one
+    score = {} if found is None else {str(best.monitor): found.item()}
     best = run.find_best_checkpoint(is_validated=bool(score))
     trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
     # the weights in memory are those of the last epoch, trained or loaded
@@ -336,13 +334,6 @@ def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
         cli.model, None, path and str(path), False, cli.datamodule, weights_only=True
     )
     return {name: value for part in parts for name, value in part.items()}
-
-
-def find_best_score(trainer: Any) -> dict[str, float]:
-    """Return the validation score that chose the epoch, if there was one."""
-    (best,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
-    score = best.best_model_score
-    return {} if score is None else {str(best.monitor): score.item()}
 
 
 def _as_list(value: Any) -> list[Any]:

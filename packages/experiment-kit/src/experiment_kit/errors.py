@@ -1,6 +1,5 @@
 """User errors: one sentence on standard error and an exit status instead of a traceback."""
 
-import errno
 import re
 import signal
 import sys
@@ -10,11 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-# mistakes outside of the program: no space left, no permission, a file in place of a folder
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
-_UNWRITABLE |= {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG}
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as torch says it
-_LONGEST = 400  # characters
 # the lines of jsonargparse around the reason of an error
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Problem with",
           "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
@@ -41,9 +36,8 @@ def exit_on_user_error() -> Iterator[None]:
     except (UserError, ArgumentError, OSError, MemoryError, RuntimeError) as error:
         if not (sentence := describe_mistake(error)):
             raise
-        if len(sentence) > _LONGEST:  # a name or a line of a file may have any length
-            sentence = f"{sentence[: _LONGEST - 105]} ... {sentence[-100:]}"
-        print(f"error: {sentence}", file=sys.stderr)
+        # a name or a line of a file may have any length
+        print(f"error: {shorten_text(sentence, 400)}", file=sys.stderr)
         raise SystemExit(getattr(error, "code", 2)) from error
 
 
@@ -58,11 +52,10 @@ def describe_mistake(error: Exception) -> str:
     if isinstance(error, ArgumentError):
         return summarize_parser_error(text)
     if isinstance(error, OSError):
-        place = shorten_text(str(error.filename or "the disk"), 200)
-        return f"cannot use {place}: {error.strerror}" if error.errno in _UNWRITABLE else ""
+        place = error.filename or "the disk"
+        return f"cannot use {place}: {error.strerror}" if error.strerror else ""
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text):
-        reason = shorten_text(text, 150)
-        return f"the memory does not suffice ({reason}): take a smaller model, batch or length"
+        return f"the memory does not suffice ({text}): take a smaller model, batch or length"
     return ""
 
 

@@ -127,10 +127,8 @@ def refuse_overwriting(out: Path, inputs: Iterable[Path | str]) -> None:
 def sync_folder(path: Path) -> None:
     """Write the entries of a folder to disk: a power cut may undo a rename that is in memory."""
     number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+    os.fsync(number)
+    os.close(number)
 
 
 def has_content(folder: Path) -> bool:
@@ -207,7 +205,7 @@ class Run:
     @property
     def hash(self) -> str:
         """The hash of the config; UserError if the folder is not named as one of a run."""
-        if name := self.parse(self.folder):
+        if name := parse_folder(self.folder):
             return name.hash
         raise UserError(f"{self.folder} is no seed-<n>-<hash>: name the folder of a run")
 

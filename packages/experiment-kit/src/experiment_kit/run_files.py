@@ -28,17 +28,15 @@ def read_mapping(
 
     Raises UserError, with the remedy, if the file holds anything else.
     """
-    if not path.exists():
-        return None
     content = _read_file(path, remedy, parse)
-    if not isinstance(content, dict):
+    if content is not None and not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, not a mapping: {remedy}")
     return content
 
 
 def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8")) if path.exists() else None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(
             f"{path} cannot be read ({shorten_text(str(error), 100)}): {remedy}"
@@ -81,8 +79,7 @@ def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:
     """Return the environment of each start of a run; UserError if they cannot be read."""
-    path = folder / "environment.yaml"
-    return _read_file(path, "delete it", yaml.safe_load) if path.exists() else []
+    return _read_file(folder / "environment.yaml", "delete it", yaml.safe_load) or []
 
 
 def compute_digest(result: Mapping[str, Any]) -> str:

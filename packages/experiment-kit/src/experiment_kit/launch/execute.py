@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,9 +46,7 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
 def run_missing(runs: Runs, options: LaunchOptions) -> int:
     """Train and measure what has no result yet; return how many of them have none in the end.
 
-    Experiments of one run share its process. A run begins once the one that it starts from has
-    finished. Models are measured after all training and one at a time, since measurements would
-    slow each other down.
+    Models are measured after all training and one at a time: they would slow each other down.
     """
     jobs = list_training_jobs(runs, options.folder)
     total = len({run for e, run in runs.items() if e.is_trained})
@@ -88,9 +85,7 @@ def count_devices(app: str, arguments: Sequence[str]) -> int:
     for _, settings in read_arguments(arguments, app):
         found = settings or {}
         given = found.get("trainer.devices") or read_option(found, "trainer.devices") or given
-    if isinstance(given, list):
-        return len(given)
-    return int(given) if str(given).isdecimal() else 1
+    return len(given) if isinstance(given, list) else int(given) if str(given).isdecimal() else 1
 
 
 def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
@@ -107,11 +102,7 @@ def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
 
 
 def count_runs(number: int) -> str:
-    """Name a number of runs.
-
-    >>> count_runs(1), count_runs(2)
-    ('1 run', '2 runs')
-    """
+    """Name a number of runs."""
     return "1 run" if number == 1 else f"{number} runs"
 
 
@@ -119,31 +110,29 @@ def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int)
     """Run jobs, and show how far they are; return how many of them made nothing."""
     if not jobs:
         return 0
-    failures, console = 0, options.console
+    failed, console = list[Job](), options.console
     with JobProgress(len(jobs), console) as progress:
 
         def show_end(job: Job, status: int) -> None:
-            nonlocal failures
-            failed = has_failed(job, status)
-            failures += failed
-            mark = f"[red]{describe_failure(job, status)}[/]" if failed else "[green]done[/]"
-            line = escape(read_last_line(job.log))
-            progress.console.print(f"{mark} {escape(job.name)}: {line}")
+            mark = "[green]done[/]"
+            if has_failed(job, status):
+                failed.append(job)
+                mark = f"[red]{describe_failure(job, status)}[/]"
+            console.print(f"{mark} {escape(job.name)}: {escape(read_last_line(job.log))}")
             progress.remove_job(job)
 
         def show_retry(job: Job, status: int) -> None:
             text = f"{job.name}: {describe_failure(job, status)}"
-            progress.console.print(f"[yellow]trying again[/] {escape(text)}")
-            progress.hide_job(job)
+            console.print(f"[yellow]trying again[/] {escape(text)}")
+            progress.remove_job(job, has_ended=False)
 
-        start_jobs = options.start_jobs or run_jobs
-        start_jobs(jobs, workers, show_end, progress.add_job, show_retry)
+        run_jobs(jobs, options.make_places(workers), show_end, progress.add_job, show_retry)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)
         reason = f"they start from {needs and needs.parent}, which did not finish"
         console.print(f"[red]left out[/] {escape(names)}: {escape(reason)}")
-    return failures + len(waiting)
+    return len(failed) + len(waiting)
 
 
 class JobProgress(Progress):
@@ -152,38 +141,30 @@ class JobProgress(Progress):
     def __init__(self, num_jobs: int, console: Console) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(16), TextColumn("{task.fields[at]}"))
         self.num_jobs, self.num_ended, self.tasks_of = num_jobs, 0, dict[Path, TaskID]()
-        self.next_look = 0.0
-        super().__init__(*columns, TimeRemainingColumn(), console=console)
+        super().__init__(*columns, TimeRemainingColumn(), console=console, refresh_per_second=2)
         self.total = self.add_task("all", total=num_jobs, at=f"0 of {num_jobs}")
 
     def add_job(self, job: Job) -> None:
         """Show a job that starts."""
         self.tasks_of[job.log] = self.add_task(escape(job.name), total=1.0, at="starting")
 
-    def remove_job(self, job: Job) -> None:
-        """Count a job that ended."""
-        self.num_ended += 1
-        self.hide_job(job)
-
-    def hide_job(self, job: Job) -> None:
+    def remove_job(self, job: Job, has_ended: bool = True) -> None:
         """Hide a job that has ended, or that starts again."""
-        self.next_look = 0.0
+        self.num_ended += has_ended
         if (task := self.tasks_of.pop(job.log, None)) is not None:
             self.remove_task(task)
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """Read the files that the jobs write, at most twenty a second."""
-        if time.monotonic() >= self.next_look:
-            self.next_look = time.monotonic() + len(self.tasks_of) / 20
-            completed = float(self.num_ended)
-            for log, task in list(self.tasks_of.items()):
-                done, at = read_progress(log.with_name("progress.json"))
-                completed += done
-                if at:
-                    self.update(task, completed=done, at=at)
-            if self.task_ids:  # none while this object is made
-                at = f"{self.num_ended} of {self.num_jobs}"
-                self.update(self.total, completed=completed, at=at)
+        """Read the files that the jobs write."""
+        completed = float(self.num_ended)
+        for log, task in list(self.tasks_of.items()):
+            done, at = read_progress(log.with_name("progress.json"))
+            completed += done
+            if at:
+                self.update(task, completed=done, at=at)
+        if self.task_ids:  # none while this object is made
+            at = f"{self.num_ended} of {self.num_jobs}"
+            self.update(self.total, completed=completed, at=at)
         yield from super().get_renderables()
 
 

@@ -1,23 +1,18 @@
 """Jobs: processes that train and measure runs. None outlives the process that starts it.
 
 A signal lets each save first, a second one ends all at once: `supervision.py` says how.
-A forkserver imports torch, Lightning and the apps once, and forks a process for every job. On a
-machine with GPUs, whose driver survives no fork, and outside Linux, every job is a new process.
 """
 
 import json
 import math
-import multiprocessing
 import os
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from multiprocessing.context import BaseContext
-from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -25,24 +20,13 @@ from typing import Any
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
-from experiment_kit.launch.supervision import LOST, SIGNALS, end_processes, run_supervised
+from experiment_kit.launch.supervision import LOST, end_processes, start_process
 from experiment_kit.run import write_atomically
 from experiment_kit.run_files import warn_once
 
-RETRIES = 1  # after a failure that is no mistake of the user
-MAX_LOSSES = 10  # servers and machines that one run may lose
+RETRIES, MAX_LOSSES = 1, 10  # after failures of a run; after deaths of its servers and machines
 LOOK_AFTER = 10.0  # seconds between two looks at the progress of runs
 FAILURE = "failure.json"  # beside the log of a job that failed for good
-# a run imports these late
-_PRELOADED = (
-    "experiment_kit.training.callbacks",
-    "lightning.pytorch.loggers.tensorboard",
-    "lightning.pytorch.trainer.connectors.accelerator_connector",
-    "tensorboard.compat.proto.event_pb2",
-    "torch.utils.tensorboard",
-)
-
-
 Tries = Counter[tuple[Path, bool]]  # by log; True counts losses
 
 
@@ -62,42 +46,66 @@ class Job:
     devices: int = 1
 
 
+class Places:
+    """The places of this machine, by default one for each GPU, or for each core without a GPU."""
+
+    def __init__(self, workers: int = 0) -> None:
+        self.free = list(range(workers or default_workers()))
+        self.running: dict[Any, Job] = {}
+        self.processes: dict[Any, tuple[BaseProcess, list[int]]] = {}
+
+    def count_free(self) -> int:
+        """Count the places that no job has."""
+        return len(self.free)
+
+    def start(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
+        """Start a job; `others` may follow. The server of a lost one died before."""
+        slots, self.free = self.free[: job.devices], self.free[job.devices :]
+        environment = {"OMP_NUM_THREADS": str(count_threads()), **choose_devices(job, slots)}
+        packages = [] if is_lost else [j.arguments[1] for j in (job, *others)]
+        process = start_process(job.arguments, job.log, environment, packages)
+        self.running[process.sentinel] = job
+        self.processes[process.sentinel] = process, slots
+
+    def collect_ended(self) -> Iterable[tuple[Job, int]]:
+        """Wait a while, and yield the jobs that have ended, with their exit statuses."""
+        for sentinel in wait([*self.running], LOOK_AFTER):
+            process, slots = self.processes.pop(sentinel)
+            process.join()
+            self.free += slots
+            yield self.running.pop(sentinel), int(process.exitcode or 0)
+
+    def stop(self) -> None:
+        """Let each job save and leave; a second signal kills all."""
+        end_processes([process for process, _ in self.processes.values()])
+
+
 def run_jobs(
     jobs: Sequence[Job],
-    workers: int,
+    places: Places,
     on_end: Callable[[Job, int], None],
     on_start: Callable[[Job], None] = lambda job: None,
     on_retry: Callable[[Job, int], None] = lambda job, status: None,
 ) -> None:
-    """Run every job, in `workers` places, 0 for as many as suit; call `on_end` with its status.
+    """Run every job once there are places for its devices; call `on_end` with its status.
 
-    A job takes a place for each of its devices; one that needs more than there are runs alone. A
-    job that fails is run once more, and one whose server died in a new process. A job whose `needs`
-    no other job makes is never run. An exception, as that of a signal, is passed on as SIGTERM, so
-    that each job saves and leaves; a second one kills them.
+    One that needs more places than there are runs alone. A job that fails is run once more. One
+    whose `needs` no other job makes is never run.
     """
-    waiting, free = list(jobs), list(range(workers or default_workers()))
-    tries: Tries = Counter()
-    running: dict[Any, tuple[BaseProcess, Job, list[int]]] = {}
+    waiting, tries = list(jobs), Tries()
     try:
-        while waiting or running:
-            while free and (job := find_ready(waiting, None if not running else len(free))):
+        while waiting or places.running:
+            while job := find_ready(waiting, places.count_free() if places.running else math.inf):
                 waiting.remove(job)
-                slots, free = free[: job.devices], free[job.devices :]
-                is_lost = tries[job.log, True] > 0
-                process = start_process(job, choose_devices(job, slots), waiting, is_lost)
-                running[process.sentinel] = process, job, slots
+                places.start(job, waiting, is_lost=tries[job.log, True] > 0)
                 on_start(job)
-            if not running:
+            if not places.running:
                 return
-            for sentinel in wait([*running], LOOK_AFTER):
-                process, job, slots = running.pop(sentinel)
-                process.join()
-                free += slots
-                end_job(job, int(process.exitcode or 0), tries, waiting, on_end, on_retry)
-            warn_hung(job for _, job, _ in running.values())
+            for job, status in places.collect_ended():
+                end_job(job, status, tries, waiting, on_end, on_retry)
+            warn_hung(places.running.values())
     finally:  # none runs, unless a signal ends this process
-        end_processes([process for process, _, _ in running.values()])
+        places.stop()
 
 
 def warn_hung(jobs: Iterable[Job]) -> None:
@@ -111,10 +119,10 @@ def warn_hung(jobs: Iterable[Job]) -> None:
             warn_once(f"{text}validates for long; see {job.log}, and stop this launcher to end it")
 
 
-def find_ready(jobs: Iterable[Job], places: int | None) -> Job | None:
-    """Return the first job whose needs are there, and which fits into the places, if any bound."""
+def find_ready(jobs: Iterable[Job], places: float) -> Job | None:
+    """Return the first job whose needs are there, and which fits into the places."""
     ready = (job for job in jobs if not job.needs or job.needs.is_file())
-    return next((job for job in ready if places is None or job.devices <= places), None)
+    return next((job for job in ready if job.devices <= places), None)
 
 
 def end_job(
@@ -138,9 +146,9 @@ def end_job(
         on_retry(job, status)
         return
     if failed:
-        last_line, reason = read_last_line(job.log), describe_failure(job, status)
-        content = {"job": job.name, "reason": reason, "last_line": last_line, "log": job.log.name}
-        write_atomically(path, json.dumps({**content, "tries": tries[job.log, is_lost]}) + "\n")
+        content = {"job": job.name, "reason": describe_failure(job, status), "log": job.log.name}
+        content |= {"last_line": read_last_line(job.log), "tries": tries[job.log, is_lost]}
+        write_atomically(path, json.dumps(content) + "\n")
     else:
         path.unlink(missing_ok=True)
     on_end(job, status)
@@ -176,46 +184,6 @@ def read_last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2**16))
         return file.read().decode(errors="replace").strip().rpartition("\n")[2]
-
-
-def start_process(
-    job: Job, environment: Mapping[str, str], others: Iterable[Job] = (), alone: bool = False
-) -> BaseProcess:
-    """Start a job with its output in its log; `others` may be started later by the same server.
-
-    One that is started `alone` has no server whose death ends it.
-    """
-    threads = str(count_threads())
-    context = _prepare_context([] if alone else [job, *others], threads)
-    variables = {**os.environ, "OMP_NUM_THREADS": threads, "PYTHONUNBUFFERED": "1", **environment}
-    variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
-    ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    job.log.with_name("progress.json").unlink(missing_ok=True)  # an earlier start left it
-    arguments = [*job.arguments], str(job.log), variables, ignored
-    process: BaseProcess = context.Process(target=run_supervised, args=arguments)  # type: ignore[attr-defined]
-    try:
-        process.start()
-    except (EOFError, OSError):  # the server has just died
-        return start_process(job, environment, alone=True)
-    return process
-
-
-def _prepare_context(jobs: Sequence[Job], threads: str) -> BaseContext:
-    """Return the context that starts processes, with a server that has imported their modules."""
-    if not jobs or sys.platform != "linux" or torch.cuda.is_available():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    packages = dict.fromkeys(job.arguments[1] for job in jobs)
-    context.set_forkserver_preload([*(f"{name}.__main__" for name in packages), *_PRELOADED])
-    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in SIGNALS]
-    os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as the server imports it
-    try:  # the server inherits what is ignored, and so ends after its jobs have saved
-        ensure_running()
-    finally:
-        for number, handler in handlers:
-            signal.signal(number, handler)
-    return context
 
 
 def choose_devices(job: Job, slots: Sequence[int]) -> dict[str, str]:

@@ -59,9 +59,8 @@ def obtain_data(data: str) -> None:
             if not os.environ.get("DATA_DIR"):
                 raise UserError("set DATA_DIR to the folder that receives the data")
             root = Path(os.environ["DATA_DIR"])
-            print(
-                *([source(root)] if callable(source) else download_dataset(source, root)), sep="\n"
-            )
+            made = [source(root)] if callable(source) else download_dataset(source, root)
+            print(*made, sep="\n")
 
 
 def obtain_weights(model: str, revision: str | None = None) -> None:
@@ -69,8 +68,7 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
 
     Args:
         model: a name in configs/backbones.yaml, a model of timm, or a repository of the hub
-        revision: a commit or tag of the repository; the default is the commit that is known, else
-            the newest one
+        revision: a commit or tag of the repository; by default the known one, else the newest
     """
     overlays = ((app, read_entries(f"{PREFIX}{app}", "backbone")) for app in list_apps())
     for app in (app for app, known in overlays if model in known):

@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from jsonargparse.typing import NonNegativeInt
 from rich.console import Console
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.launch.jobs import Places
 from experiment_kit.launch.overlays import (
     choose_overlays,
     choose_seeds,
@@ -24,7 +26,7 @@ from experiment_kit.launch.overlays import (
     read_overlay,
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs
-from experiment_kit.launch.ray import LaunchJobs, choose_launcher
+from experiment_kit.launch.ray import choose_places
 from experiment_kit.pages.run_settings import flatten_settings
 
 LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
@@ -43,15 +45,11 @@ class LaunchOptions:
         address: that of a Ray cluster, such as head:6379; the default is the one of this machine
     """
 
-    jobs: int = 0
+    jobs: NonNegativeInt = 0
     folder: str = "runs"
     dry_run: bool | Literal["commands"] = False
     launcher: Literal["local", "ray"] = "local"
     address: str = ""
-
-    def __post_init__(self) -> None:
-        if self.jobs < 0:
-            raise UserError(f"--jobs={self.jobs}: expected 0 or a number of processes")
 
     @cached_property
     def console(self) -> Console:
@@ -59,9 +57,9 @@ class LaunchOptions:
         return Console(stderr=self.dry_run == "commands")
 
     @cached_property
-    def start_jobs(self) -> LaunchJobs | None:
-        """The function that runs jobs on a cluster; None for this machine."""
-        return choose_launcher(self.launcher, self.address)
+    def make_places(self) -> Callable[[int], Places]:
+        """The function of their number that makes the places of runs, here or on a cluster."""
+        return choose_places(self.launcher, self.address)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,8 +185,7 @@ def split_arguments(text: str) -> tuple[str, ...]:
 def read_grid(app: str, text: str) -> Grid:
     """Read `key=value,value`, several with spaces between, and files of grids among them.
 
-    A file maps options to lists of values. It is a path, or the name of an entry of
-    `configs/grids.yaml` of the app. Raises UserError for an option that is given twice.
+    A file maps options to lists of values; it is a path, or an entry of the app's grids.yaml.
     """
     grid: Grid = {}
     for item in text.split():

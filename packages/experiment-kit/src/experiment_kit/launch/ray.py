@@ -7,40 +7,29 @@ finished is not trained again.
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.launch.jobs import (
-    LOOK_AFTER,
-    Job,
-    Tries,
-    count_threads,
-    end_job,
-    find_ready,
-    start_process,
-    warn_hung,
-)
-from experiment_kit.launch.supervision import LOST, end_processes, read_grace
+from experiment_kit.launch.jobs import LOOK_AFTER, Job, Places, count_threads
+from experiment_kit.launch.supervision import LOST, end_processes, read_grace, start_process
 
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
-_LONGEST_PAUSE = 60  # seconds, after a loss
+_PAUSE = 5  # seconds after a loss: Ray takes a while to see that a machine is dead
 _SECONDS = 7  # a cluster must take a connection by then; Ray itself waits a minute
 
-LaunchJobs = Callable[..., None]  # with the arguments of `run_jobs`
 
-
-def choose_launcher(name: str, address: str) -> LaunchJobs | None:
-    """Return what runs jobs on a Ray cluster, once it has answered; None for this machine.
+def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
+    """Return what makes the places of this machine, or of a Ray cluster that has answered.
 
     Raises UserError without Ray, and for a cluster that does not answer.
     """
-    if name == "local":
+    if launcher == "local":
         if address:
             raise UserError(f"--address={address} needs --launcher=ray")
-        return None
+        return Places
     ray = import_library("ray", "allpass-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     remedy = "start one by `ray start --head`, or name its address as host:port"
@@ -50,48 +39,44 @@ def choose_launcher(name: str, address: str) -> LaunchJobs | None:
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    return partial(run_on_ray, ray)
+    return partial(Cluster, ray)
 
 
-def run_on_ray(
-    ray: Any,
-    jobs: Sequence[Job],
-    workers: int,
-    on_end: Callable[[Job, int], None],
-    on_start: Callable[[Job], None] = lambda job: None,
-    on_retry: Callable[[Job, int], None] = lambda job, status: None,
-) -> None:
-    """Run jobs as `run_jobs` does, in `workers` places or in all that the cluster has.
+class Cluster(Places):
+    """The places of a Ray cluster: so many, or all its GPUs, or the runs that its cores can hold.
 
-    A run whose worker or machine is lost resumes from its checkpoint, after a pause that grows with
-    each loss: Ray takes a while to see that a machine is dead.
+    A run whose worker or machine is lost resumes from its checkpoint.
     """
-    waiting, tries = list(jobs), Tries()
-    running: dict[Any, Job] = {}
-    try:
-        while waiting or running:
-            found = ray.cluster_resources()  # GPUs, or the runs that the cores can hold
-            places = workers or int(found.get("GPU") or found.get("CPU", 1) // count_threads()) or 1
-            free = places - sum(job.devices for job in running.values())
-            while job := find_ready(waiting, free if running else None):
-                waiting.remove(job)
-                running[submit_job(ray, job)] = job
-                free -= job.devices
-                on_start(job)
-            if not running:
-                return
-            for handle in ray.wait([*running], timeout=LOOK_AFTER)[0]:
-                job = running.pop(handle)
-                status = _read_status(ray, handle, job)
-                end_job(job, status, tries, waiting, on_end, on_retry)
-                if status == LOST:
-                    time.sleep(min(2 ** tries[job.log, True], _LONGEST_PAUSE))
-            warn_hung(running.values())
-    finally:  # none runs, unless a signal ends this process
-        for handle in running:
-            ray.cancel(handle)  # interrupts the task, whose run saves
-        if running:
-            ray.wait([*running], num_returns=len(running), timeout=read_grace() + 10)
+
+    def __init__(self, ray: Any, workers: int) -> None:
+        self.ray, self.workers = ray, workers
+        self.running: dict[Any, Job] = {}
+
+    def count_free(self) -> int:
+        """Count the places of the machines that the cluster has now."""
+        found = self.ray.cluster_resources()
+        places = found.get("GPU") or found.get("CPU", 1) // count_threads()
+        taken = sum(job.devices for job in self.running.values())
+        return (self.workers or int(places) or 1) - taken
+
+    def start(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
+        """Submit the task of a job."""
+        if is_lost:
+            time.sleep(_PAUSE)
+        self.running[submit_job(self.ray, job)] = job
+
+    def collect_ended(self) -> Iterable[tuple[Job, int]]:
+        """Wait for the end of a task."""
+        for handle in self.ray.wait([*self.running], timeout=LOOK_AFTER)[0]:
+            job = self.running.pop(handle)
+            yield job, _read_status(self.ray, handle, job)
+
+    def stop(self) -> None:
+        """Interrupt the tasks, whose runs save."""
+        for handle in self.running:
+            self.ray.cancel(handle)
+        if self.running:
+            self.ray.wait([*self.running], num_returns=len(self.running), timeout=read_grace() + 10)
 
 
 def submit_job(ray: Any, job: Job) -> Any:
@@ -113,7 +98,10 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
         return 0
     os.chdir(folder)
     os.environ.update(environment)
-    process = start_process(job, {})
+    threads = str(count_threads())
+    process = start_process(
+        job.arguments, job.log, {"OMP_NUM_THREADS": threads}, [job.arguments[1]]
+    )
     try:
         process.join()
     finally:  # it has ended, unless the task is cancelled: let the run save

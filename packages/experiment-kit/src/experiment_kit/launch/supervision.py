@@ -3,27 +3,82 @@
 SIGTERM asks a run to save and leave. One that has not ended `ALLPASS_GRACE` seconds later, as one
 that hangs or is stopped, is killed. SIGQUIT kills it at once. The end of the launcher, also by
 kill -9, is as SIGTERM; on Linux the end of this process kills the run.
+
+A forkserver imports torch, Lightning and the apps once, and forks a process for every run. On a
+machine with GPUs, whose driver survives no fork, and outside Linux, every run is a new process.
 """
 
 import ctypes
 import math
 import multiprocessing
 import os
-import resource
 import runpy
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing.context import BaseContext
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
+
+import torch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOST = 255  # exit status of a run whose server or machine died; that of no run
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # options of prctl
 _POLL = 0.05  # seconds
+# a run imports these late
+_PRELOADED = (
+    "experiment_kit.training.callbacks",
+    "lightning.pytorch.loggers.tensorboard",
+    "lightning.pytorch.trainer.connectors.accelerator_connector",
+    "tensorboard.compat.proto.event_pb2",
+    "torch.utils.tensorboard",
+)
+
+
+def start_process(
+    arguments: Sequence[str], log: Path, environment: dict[str, str], packages: Sequence[str] = ()
+) -> BaseProcess:
+    """Start `python ARGUMENTS` with its output in a log.
+
+    A server that has imported `packages` forks it; without them, it has no server whose death ends
+    it. `environment` has OMP_NUM_THREADS.
+    """
+    context = _prepare_context(packages, environment["OMP_NUM_THREADS"])
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
+    variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
+    ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.with_name("progress.json").unlink(missing_ok=True)  # an earlier start left it
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+        target=_run_supervised, args=([*arguments], str(log), variables, ignored)
+    )
+    try:
+        process.start()
+    except (EOFError, OSError):  # the server has just died
+        return start_process(arguments, log, environment)
+    return process
+
+
+def _prepare_context(packages: Sequence[str], threads: str) -> BaseContext:
+    """Return the context that starts processes, with a server that has imported packages."""
+    if not packages or sys.platform != "linux" or torch.cuda.is_available():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    mains = (f"{name}.__main__" for name in dict.fromkeys(packages))
+    context.set_forkserver_preload([*mains, *_PRELOADED])
+    handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in SIGNALS]
+    os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as the server imports it
+    try:  # the server inherits what is ignored, and so ends after its jobs have saved
+        ensure_running()
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    return context
 
 
 def read_grace() -> float:
@@ -49,7 +104,7 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
             process.kill()  # one that is stopped itself; its run ends with it
 
 
-def run_supervised(
+def _run_supervised(
     arguments: Sequence[str], log: str, environment: dict[str, str], ignored: list[signal.Signals]
 ) -> None:
     """Run `python -m MODULE ...` in a child of this process as a new process would."""
@@ -93,7 +148,6 @@ def _supervise(run: int) -> NoReturn:
     _kill_children()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the run has written its own
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -44,7 +44,10 @@ def test_a_published_run_has_the_hash_that_its_names_give() -> None:
         chosen |= {"app": result["app"], "method": result["method"], "seed": result["seed"]}
         experiments[Experiment(**chosen)] = run
     assert len(experiments) == 24
-    assert {e: run.hash for e, run in plan_runs(experiments, "runs").items()} == experiments
+    planned = plan_runs(experiments, "runs")
+    assert {e: run.hash for e, run in planned.items()} == experiments
+    named = {e: Run.parse(run.folder)[1:4] for e, run in planned.items()}
+    assert named == {e: (e.data, e.backbone, e.method) for e in experiments}
 
 
 def test_a_published_config_has_one_hash_for_good() -> None:

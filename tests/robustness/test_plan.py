@@ -6,6 +6,7 @@ import pytest
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.launch.plan import Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import TableSpec, load_spec
+from experiment_kit.run import Run
 
 from tests.kit.launch.test_plan import find_own_run
 
@@ -35,4 +36,6 @@ def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
     *_, last = runs  # has the other seed
     found[last] = parse_run(last)
     assert found == {experiment: runs[experiment] for experiment in found}
+    named = {e: tuple(Run.parse(run.folder)[1:4]) for e, run in runs.items()}
+    assert named == {e: (e.data, e.backbone, e.method) for e in runs}
     print(f"{path.stem} {profile}: {len(found)} cells agree")

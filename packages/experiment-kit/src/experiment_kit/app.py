@@ -49,6 +49,11 @@ class AppSpec:
     load_network: Callable[[str, str, str], tuple[Any, str]] | None = None
 
     @property
+    def package(self) -> str:
+        """The import name of its package, which has its configs."""
+        return self.model.__module__.partition(".")[0]
+
+    @property
     def links_at_parsing(self) -> dict[str, str]:
         """Arguments -> arguments that receive their value when a config is parsed."""
         return {"seed_everything": "data.init_args.seed", **self.links_from_model}

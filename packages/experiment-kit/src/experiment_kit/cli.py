@@ -31,6 +31,7 @@ from experiment_kit.app import AppSpec
 from experiment_kit.data.identity import explain_changed_data, record_data
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
+from experiment_kit.naming import name_run
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.training import lightning_patches as patches
@@ -70,7 +71,7 @@ class AppCLI(LightningCLI):
             parser_class=ConfigParser,
             parser_kwargs={
                 "prog": f"attention-{app.name}",
-                "version": describe_version(app.model.__module__.partition(".")[0]),
+                "version": describe_version(app.package),
             },
             args=args,
         )
@@ -96,7 +97,7 @@ class AppCLI(LightningCLI):
     def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
         """Build a parser whose option for config files names the file in its errors."""
         parser = cast(ConfigParser, self.parser_class(**kwargs))
-        parser.package = self.app.model.__module__.partition(".")[0]
+        parser.package = self.app.package
         help_text = "YAML file to merge, or a config of the app, as method/gfsa"
         parser.add_argument("-c", "--config", action=ConfigFile, help=help_text)
         return parser
@@ -134,7 +135,10 @@ class AppCLI(LightningCLI):
     @cached_property
     def run(self) -> Run:
         """The run that the config, its files and its start checkpoint identify."""
-        return find_run(self.app, self.read_settings(), fitting=self.subcommand == "fit")
+        config = self.read_settings()
+        for key, name in name_run(self.app.package, config).items():
+            self.settings.run[key] = name
+        return find_run(self.app, config, fitting=self.subcommand == "fit")
 
     def read_settings(self) -> dict[str, Any]:
         """Return the parsed config as a plain mapping."""
@@ -193,7 +197,7 @@ def find_run(app: AppSpec, config: Mapping[str, Any], fitting: bool = True) -> R
     }
     files = {"start": contents.pop("start", None), "files": contents or None}
     with convert_user_errors(ValueError):
-        return Run.from_config(app.name, {**config, **files})
+        return Run.from_config(app.name, {**config, **files, "run": name_run(app.package, config)})
 
 
 def read_option(config: Any, key: str) -> Any:

@@ -69,10 +69,6 @@ class CellOptions:
 class TableOptions(CellOptions, LaunchOptions):
     """The options on the cells of a table, and on how their runs are started."""
 
-    def __post_init__(self) -> None:
-        CellOptions.__post_init__(self)
-        LaunchOptions.__post_init__(self)
-
 
 def make_table(
     table: str,

@@ -1,0 +1,105 @@
+"""The names of a run say what it trains: data, network and mechanisms of the config that is run.
+
+An entry's name, as gfsa of method/gfsa, stands where its classes are those that run. Otherwise the
+name is that of an entry whose settings are those that run, else that of the class, with the
+arguments that differ from its defaults. A name that is no entry's is the user's own, and stays.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from inspect import signature
+from pydoc import locate
+from typing import Any
+
+from experiment_kit.app_files import find_config, read_entries
+
+SLOTS = ("filter", "kernel", "tokens", "reparam")
+NETWORKS = ("backbone", "architecture", "network")  # arguments that name a network
+PLAIN = "attention_core.Plain"
+Config = Mapping[str, Any]
+
+
+def name_run(package: str, config: Config) -> dict[str, Any]:
+    """Return the names under `run` of a merged config, corrected by what runs."""
+    run, base = dict(config["run"]), find_config(package, "base") or {}
+    for kind, (list_classes, describe) in _KINDS.items():
+        entries, found = read_entries(package, kind), list_classes(config)
+
+        def fits(name: str, kind: str = kind, found: Any = found, of: Any = list_classes) -> bool:
+            stated = of(find_config(package, f"{kind}/{name}") or {})
+            return {**of(base), **stated}.items() <= found.items()
+
+        is_own = run[kind] not in (*entries, kind)
+        if not is_own and not (run[kind] in entries and fits(run[kind])):
+            settings = {
+                name: find_config(package, f"{kind}/{name}") for name in entries if fits(name)
+            }
+            alike = [name for name, entry in settings.items() if _contains(config, entry)]
+            best = max(alike, key=lambda name: len(str(settings[name])), default="")
+            run[kind] = best or re.sub(r"[^\w.-]+", "", describe(config))[:60]
+    return run
+
+
+def _find_class(value: Any) -> str:
+    """Return the full import path of the class that a setting names; "" for none."""
+    path = value.get("class_path", "") if isinstance(value, Mapping) else value or ""
+    found = locate(path) if path else None
+    return f"{found.__module__}.{found.__qualname__}" if isinstance(found, type) else path
+
+
+def _list_data(config: Config) -> dict[str, Any]:
+    data = config.get("data") or {}
+    name = (data.get("init_args") or {}).get("dataset_name")
+    found = {"class": _find_class(data), "dataset_name": name}
+    return {key: value for key, value in found.items() if value}
+
+
+def _list_networks(config: Config) -> dict[str, Any]:
+    model = config.get("model") or {}
+    return {key: name for key in NETWORKS if (name := _find_class(model.get(key)))}
+
+
+def _list_mechanisms(config: Config) -> dict[str, Any]:
+    if not (model := config.get("model")):
+        return {}  # of a base, which says nothing of mechanisms
+    found = {slot: _find_class(model.get(slot)) for slot in SLOTS}
+    return {**found, "filter": found["filter"] or _find_class(PLAIN)}
+
+
+def _describe_mechanisms(config: Config) -> str:
+    """Name the classes in the slots, each with the arguments that differ from its defaults."""
+    names = []
+    for slot, path in _list_mechanisms(config).items():
+        if path and path != _find_class(PLAIN):
+            known: Any = signature(locate(path)).parameters  # type: ignore[arg-type]
+            value = config["model"][slot]
+            given = value.get("init_args") or {} if isinstance(value, Mapping) else {}
+            changed = {k: v for k, v in given.items() if not _is_same(v, known[k].default)}
+            names += [path.rpartition(".")[2], *(f"{k}{v}" for k, v in changed.items())]
+    return "-".join(names)
+
+
+def _describe_class(found: Config) -> str:
+    return str(next(iter(found.values()), "network")).rpartition(".")[2]
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    one, two = ([*x] if isinstance(x, list | tuple) else x for x in (one, two))
+    return bool(one == two)
+
+
+def _contains(whole: Any, part: Any) -> bool:
+    """Return True if all that an entry sets has the same value in a config."""
+    if not isinstance(part, Mapping):
+        return _is_same(whole, part)
+    if "class_path" in part and _find_class(whole) != _find_class(part):
+        return False
+    keys = part.keys() - {"at", "class_path", "defaults", "run"}
+    return isinstance(whole, Mapping) and all(_contains(whole.get(k), part[k]) for k in keys)
+
+
+_KINDS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[Config], str]]] = {
+    "data": (_list_data, lambda config: _describe_class(_list_data(config))),
+    "backbone": (_list_networks, lambda config: _describe_class(_list_networks(config))),
+    "method": (_list_mechanisms, _describe_mechanisms),
+}

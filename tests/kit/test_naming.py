@@ -1,0 +1,52 @@
+"""A run is named by what it trains, whatever was typed."""
+
+import pytest
+from attention_core import GFSA
+from attention_sequence import APP
+from experiment_kit.cli import AppCLI
+
+from tests.apps.tiny import arguments
+
+
+class Mine(GFSA):
+    """A filter of a user."""
+
+
+@pytest.mark.parametrize(("extra", "name"), [
+    (["--model.filter=GFSA"], "GFSA"),
+    (["--model.filter=attention_core.filters.gfsa.GFSA"], "GFSA"),
+    (["--model.filter=attention_core.GFSA", "--model.filter.K=5"], "GFSA-K5"),
+    (["--model.filter={class_path: attention_core.GFSA, init_args: {K: 4}}"], "GFSA-K4"),
+    (["--model.filter=GFSA", "--run.method=plain"], "GFSA"),
+    (["--model.filter=tests.kit.test_naming.Mine"], "Mine"),
+    (["-c", "method/centered", "--model.filter=GFSA"], "GFSA"),
+    (["-c", "method/gfsa", "--model.filter.K=5"], "gfsa"),
+    (["--model.filter=attention_core.CenteredAttention"], "centered"),
+    (["-c", "method/gfsa", "--model.filter=Plain"], "plain"),
+    (["--model.filter=GFSA", "--run.method=my_name"], "my_name"),
+    (["--model.kernel=AGF"], "AGF"),
+])  # fmt: skip
+def test_a_method_has_the_name_of_the_mechanism_that_runs(extra, name, tmp_path) -> None:
+    cli = AppCLI(APP, ["fit", *arguments(tmp_path, *extra)])
+    assert cli.run.parse(cli.run.folder).method == cli.settings.run.method == name
+
+
+def test_a_network_and_its_data_have_their_names() -> None:
+    from attention_vision import APP  # here, since timm takes a while
+
+    small = ["-c", "base", "-c", "data/digits", "-c", "backbone/deit_tiny"]
+    other = "--model.backbone=cait_xxs24_224"
+    for args, names in (
+        (small, ("digits", "deit_tiny", "plain")),
+        ([*small, other], ("digits", "cait_xxs24", "plain")),
+        (
+            ["-c", "base", "--data.dataset_name=digits"],
+            ("digits", "deit_tiny_patch16_224", "plain"),
+        ),
+        (
+            [*small, "--model.backbone=vit_pico", "--model.filter=GFSA"],
+            ("digits", "vit_pico", "gfsa"),
+        ),
+    ):
+        run = AppCLI(APP, ["fit", *args]).run
+        assert run.parse(run.folder)[1:4] == names

@@ -13,13 +13,13 @@ class Mine(GFSA):
 
 
 @pytest.mark.parametrize(("extra", "name"), [
-    (["--model.filter=GFSA"], "GFSA"),
-    (["--model.filter=attention_core.filters.gfsa.GFSA"], "GFSA"),
+    (["--model.filter=GFSA"], "gfsa"),
+    (["--model.filter=attention_core.filters.gfsa.GFSA"], "gfsa"),
     (["--model.filter=attention_core.GFSA", "--model.filter.K=5"], "GFSA-K5"),
     (["--model.filter={class_path: attention_core.GFSA, init_args: {K: 4}}"], "GFSA-K4"),
-    (["--model.filter=GFSA", "--run.method=plain"], "GFSA"),
+    (["--model.filter=GFSA", "--run.method=plain"], "gfsa"),
     (["--model.filter=tests.kit.test_naming.Mine"], "Mine"),
-    (["-c", "method/centered", "--model.filter=GFSA"], "GFSA"),
+    (["-c", "method/centered", "--model.filter=GFSA"], "gfsa"),
     (["-c", "method/gfsa", "--model.filter.K=5"], "gfsa"),
     (["--model.filter=attention_core.CenteredAttention"], "centered"),
     (["-c", "method/gfsa", "--model.filter=Plain"], "plain"),

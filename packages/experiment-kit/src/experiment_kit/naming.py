@@ -50,7 +50,7 @@ def _find_class(value: Any) -> str:
 def _list_data(config: Config) -> dict[str, Any]:
     data = config.get("data") or {}
     name = (data.get("init_args") or {}).get("dataset_name")
-    found = {"class": _find_class(data), "dataset_name": name}
+    found = {"dataset_name": name, "class": _find_class(data)}
     return {key: value for key, value in found.items() if value}
 
 
@@ -80,7 +80,7 @@ def _describe_mechanisms(config: Config) -> str:
 
 
 def _describe_class(found: Config) -> str:
-    return str(next(iter(found.values()), "network")).rpartition(".")[2]
+    return str([*found.values(), "network"][0]).rpartition(".")[2]
 
 
 def _is_same(one: Any, two: Any) -> bool:

@@ -61,7 +61,7 @@ def _list_networks(config: Config) -> dict[str, Any]:
 
 def _list_mechanisms(config: Config) -> dict[str, Any]:
     if not (model := config.get("model")):
-        return {}  # of a base, which says nothing of mechanisms
+        return {}  # a base says nothing of mechanisms
     found = {slot: _find_class(model.get(slot)) for slot in SLOTS}
     return {**found, "filter": found["filter"] or _find_class(PLAIN)}
 

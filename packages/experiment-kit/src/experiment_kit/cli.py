@@ -290,9 +290,9 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
     run, trainer = cli.run, cast(Any, cli.trainer)
     logged = trainer.callback_metrics  # testing resets them
     trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    (best,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
-    found = best.best_model_score  # None where no epoch was validated
-    score = {} if found is None else {str(best.monitor): found.item()}
+    (tracker,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
+    found = tracker.best_model_score  # None where no epoch was validated
+    score = {} if found is None else {str(tracker.monitor): found.item()}
     best = run.find_best_checkpoint(is_validated=bool(score))
     trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
     # the weights in memory are those of the last epoch, trained or loaded

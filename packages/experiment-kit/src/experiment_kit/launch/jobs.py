@@ -146,8 +146,9 @@ def end_job(
         on_retry(job, status)
         return
     if failed:
-        content = {"job": job.name, "reason": describe_failure(job, status), "log": job.log.name}
-        content |= {"last_line": read_last_line(job.log), "tries": tries[job.log, is_lost]}
+        content: dict[str, Any] = {"job": job.name, "reason": describe_failure(job, status)}
+        content |= {"last_line": read_last_line(job.log), "log": job.log.name}
+        content["tries"] = tries[job.log, is_lost]
         write_atomically(path, json.dumps(content) + "\n")
     else:
         path.unlink(missing_ok=True)

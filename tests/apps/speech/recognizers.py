@@ -1,10 +1,11 @@
 """Tiny recognizers, and three utterances in which each letter has a pitch of its own."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from attention_speech.data.base import Collator, SpeechBatch
+from attention_speech.data.base import SpeechBatch, collate_speech
 from attention_speech.decoding import BeamSearchConfig
 from attention_speech.features import FbankConfig, SpecAugment
 from attention_speech.models.recognizer import RecognizerConfig
@@ -52,7 +53,7 @@ def make_items() -> list[tuple[torch.Tensor, str, str]]:
 
 
 def make_batch(tokenizer_file: str) -> SpeechBatch:
-    return Collator(Tokenizer(tokenizer_file))(make_items())
+    return collate_speech(Tokenizer(tokenizer_file), make_items())
 
 
 class Utterances(LightningDataModule):
@@ -60,7 +61,7 @@ class Utterances(LightningDataModule):
 
     def __init__(self, tokenizer_file: str) -> None:
         super().__init__()
-        self.collate = Collator(Tokenizer(tokenizer_file))
+        self.collate = partial(collate_speech, Tokenizer(tokenizer_file))
 
     def _load(self, count: int = 3) -> DataLoader[Any]:
         return DataLoader(make_items()[:count], batch_size=2, collate_fn=self.collate)

@@ -74,6 +74,6 @@ def test_spans_are_as_the_text_has_them(tmp_path) -> None:
 def test_fields_are_joined_by_the_tokenizers_separator(tmp_path) -> None:
     write(tmp_path, "copa", [ARCHIVE["copa"][0]] * 5)
     data = SuperGlue("copa", str(tmp_path), vocab_size=40, max_length=32)
-    text = data.tokenizer.decode(data.encode(data.train_examples).ids[0])
+    text = data.tokenizer.decode(data.encode(data.train_examples)[0][0])
     assert text == "[CLS] cause [SEP] it fell. [SEP] a [SEP] b [SEP]"
     assert "se" not in "".join(data.list_training_texts()).lower().replace("cause", "")

@@ -1,14 +1,15 @@
 """Causal language modelling: how a text is cut, and what its perplexity is."""
 
 import math
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from attention_nlp.data.corpora import (
-    SpanCollator,
     TextSpans,
     TokenStream,
+    collate_spans,
     list_blocks,
     list_windows,
 )
@@ -51,7 +52,7 @@ def score(spans: TextSpans, batch_size: int) -> dict[str, float]:
     task = CausalLanguage()
     metrics = task.make_metrics(TextInfo(1, VOCABULARY, 16, 0))
     with torch.no_grad():
-        for batch in DataLoader(spans, batch_size, collate_fn=SpanCollator(0)):
+        for batch in DataLoader(spans, batch_size, collate_fn=partial(collate_spans, 0)):
             task.update_metrics(metrics, Running(), batch)
     assert task.compute_score(metrics) == -metrics["perplexity"].compute()
     return {name: metric.compute().item() for name, metric in metrics.items()}
@@ -99,7 +100,7 @@ def test_released_perplexity_is_the_mean_over_blocks_none_of_which_sees_another(
 
 
 def test_the_loss_is_the_mean_over_real_tokens_with_and_without_a_target() -> None:
-    batch = SpanCollator(0)([TextSpans(random_stream(7), list_blocks(7, 5))[i] for i in range(2)])
+    batch = collate_spans(0, [TextSpans(random_stream(7), list_blocks(7, 5))[i] for i in range(2)])
     ids = [batch[0][0].tolist(), batch[0][1, :2].tolist()]
     costs = [reference_nll(row[:place], row[place]) for row in ids for place in range(1, len(row))]
     task, model = CausalLanguage(), Running()

@@ -123,8 +123,6 @@ def featurize_zinc(smiles: str) -> Data:
 
     Raises UnusableMolecule for an invalid SMILES, and for a type that ZINC does not have.
 
-    Source: https://arxiv.org/abs/2003.00982
-
     >>> graph = featurize_zinc("C[NH3+]")
     >>> graph.x.tolist(), graph.edge_attr.tolist()
     ([[1], [11]], [[2], [2]])

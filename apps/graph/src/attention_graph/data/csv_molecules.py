@@ -69,8 +69,6 @@ class MoleculeNet(CsvMolecules):
     """Solubility in water (esol), hydration energy (freesolv) or lipophilicity of molecules.
 
     log10 of mol/l, kcal/mol, logD at pH 7.4. No split is official.
-
-    Source: https://arxiv.org/abs/1703.00564
     """
 
     DATASETS = tuple(_MOLECULENET)

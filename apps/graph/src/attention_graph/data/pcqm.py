@@ -31,8 +31,6 @@ class PCQM(GraphData):
     validation split. Protocol `validation` holds out a `val_fraction` of the training molecules,
     by the seed, to choose the epoch; protocol `test` chooses it on the official validation split,
     as the papers do.
-
-    Source: https://arxiv.org/abs/2103.09430
     """
 
     DATASETS = tuple(_FOLDERS)

@@ -49,8 +49,6 @@ class Zinc(GraphData):
     `molecules` or in torch-geometric's. Without these the subset is read from `zinc/zinc12k.npz`,
     which has the official validation and test molecules, but other training molecules, from the
     same pool; a note on standard error says so.
-
-    Source: https://arxiv.org/abs/2003.00982
     """
 
     DATASETS = tuple(_LAYOUTS)

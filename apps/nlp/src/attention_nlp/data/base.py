@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
-from attention_nlp.data.encoding import SEPARATOR, EncodedTexts, Example, TextCollator
+from attention_nlp.data.encoding import SEPARATOR, Example, collate_texts, encode_texts
 from attention_nlp.data.files import Row, find_hub_table, load_hub_rows, read_lines, read_table
 from attention_nlp.models import checkpoints
 
@@ -199,14 +199,14 @@ class LanguageData(SplitDataModule):
             return np.zeros(len(examples), dtype=int)
         return np.array([example.target for example in examples])
 
-    def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
+    def encode(self, examples: Sequence[Example]) -> Any:
         """Encode examples as token ids."""
-        return EncodedTexts(examples, self.tokenizer, self.max_length)
+        return encode_texts(examples, self.tokenizer, self.max_length)
 
     @property
     def collate(self) -> Any:
         """Make batches of items."""
-        return TextCollator(self.tokenizer.pad_token_id)
+        return partial(collate_texts, self.tokenizer.pad_token_id)
 
     def describe_inputs(self, batch: Any) -> list[str]:
         """Return the text of each sample as the network reads it, with special tokens."""

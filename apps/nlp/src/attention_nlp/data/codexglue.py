@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.encoding import EncodedPairs, Example, PairCollator, TextCollator, pad_rows
+from attention_nlp.data.encoding import Example, collate_pairs, encode_pairs, pad_rows
 from attention_nlp.data.files import (
     Row,
     get_text,
@@ -194,7 +194,7 @@ class Devign(_CodeXGLUE):
         return partial(_collate_with_words, super().collate, words)
 
 
-def _collate_with_words(collate: TextCollator, words: Tensor, items: Sequence[Any]) -> list[Tensor]:
+def _collate_with_words(collate: Any, words: Tensor, items: Sequence[Any]) -> list[Tensor]:
     return [*collate(items), words.expand(len(items), -1, -1)]
 
 
@@ -218,11 +218,11 @@ class BigCloneBench(_CodeXGLUE):
         """List each function of the training pairs once."""
         return list(dict.fromkeys(super().list_training_texts()))
 
-    def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
+    def encode(self, examples: Sequence[Example]) -> Any:
         """Encode pairs of functions."""
-        return EncodedPairs(examples, self.tokenizer, self.max_length)
+        return encode_pairs(examples, self.tokenizer, self.max_length)
 
     @property
     def collate(self) -> Any:
         """Make batches of pairs."""
-        return PairCollator(self.tokenizer.pad_token_id)
+        return partial(collate_pairs, self.tokenizer.pad_token_id)

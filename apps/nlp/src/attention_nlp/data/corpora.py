@@ -6,6 +6,7 @@ Shapes: T tokens in a stream, S spans of at most N tokens, B spans in a batch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -14,11 +15,11 @@ import torch
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp.data.base import LanguageData
+from attention_nlp.data.encoding import pad_rows
 from attention_nlp.data.files import get_text, parse_rows, read_lines
 from attention_nlp.tasks.base import IGNORED
 
@@ -130,20 +131,13 @@ class TextSpans(Dataset[Any]):
         return ids, target, int(self.stream.num_words[scored:end].sum())
 
 
-class SpanCollator:
+def collate_spans(pad_token_id: int, items: Sequence[tuple[Tensor, Tensor, int]]) -> list[Tensor]:
     """Pad spans on the right: ids, mask, types and target (B, N), scored words (B,)."""
-
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
-
-    def __call__(self, items: Sequence[tuple[Tensor, Tensor, int]]) -> list[Tensor]:
-        """Make a batch."""
-        ids, targets, num_words = zip(*items, strict=True)
-        lengths = torch.tensor([len(text) for text in ids])
-        valid_mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-        texts = pad_sequence(list(ids), batch_first=True, padding_value=self.pad_token_id)
-        target = pad_sequence(list(targets), batch_first=True, padding_value=IGNORED)
-        return [texts, valid_mask, torch.zeros_like(texts), target, torch.tensor(num_words)]
+    ids, targets, num_words = zip(*items, strict=True)
+    lengths = torch.tensor([len(text) for text in ids])
+    valid_mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
+    texts, target = pad_rows(ids, pad_token_id), pad_rows(targets, IGNORED)
+    return [texts, valid_mask, torch.zeros_like(texts), target, torch.tensor(num_words)]
 
 
 HUB = "Salesforce/wikitext"
@@ -308,4 +302,4 @@ class Corpus(LanguageData):
     @property
     def collate(self) -> Any:
         """Make batches of spans."""
-        return SpanCollator(self.tokenizer.pad_token_id)
+        return partial(collate_spans, self.tokenizer.pad_token_id)

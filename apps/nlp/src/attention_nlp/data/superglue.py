@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
-
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import SEPARATOR, Example
 from attention_nlp.data.files import Row, get_text, parse_label, parse_rows
@@ -123,7 +121,7 @@ class SuperGlue(LanguageData):
         """List the fields, without their separators, to train a tokenizer."""
         return [part for text in super().list_training_texts() for part in text.split(SEPARATOR)]
 
-    def encode(self, examples: Sequence[Example]) -> Dataset[Any]:
+    def encode(self, examples: Sequence[Example]) -> Any:
         """Encode examples with the separator of the tokenizer."""
         separator = self.tokenizer.sep_token or " "
         return super().encode(

@@ -24,10 +24,7 @@ _SUFFIXES = (".sph", ".wav", ".raw", ".flac")
 
 
 class An4(SpeechData):
-    """The official train and test splits; a tenth of the training speakers is for validation.
-
-    Source: https://www.speech.cs.cmu.edu/databases/an4
-    """
+    """The official train and test splits; a tenth of the training speakers is for validation."""
 
     DATASETS = ("an4",)
 

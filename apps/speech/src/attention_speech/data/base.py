@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -50,24 +50,18 @@ class SpeechBatch(NamedTuple):
         return SpeechBatch(*fields)
 
 
-class Collator:
-    """Pad items to a batch, and encode their texts."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-
-    def __call__(self, items: Sequence[tuple[Tensor, str, str]]) -> SpeechBatch:
-        """Return the batch of items (wave, text, name)."""
-        waves, texts, names = zip(*items, strict=True)
-        tokens = [torch.tensor(self.tokenizer.encode(text), dtype=torch.int64) for text in texts]
-        return SpeechBatch(
-            pad_sequence(list(waves), batch_first=True),
-            torch.tensor([len(wave) for wave in waves]),
-            pad_sequence(tokens, batch_first=True),
-            torch.tensor([len(ids) for ids in tokens]),
-            list(texts),
-            list(names),
-        )
+def collate_speech(tokenizer: Any, items: Sequence[tuple[Tensor, str, str]]) -> SpeechBatch:
+    """Pad items (wave, text, name) to a batch, and encode their texts."""
+    waves, texts, names = zip(*items, strict=True)
+    tokens = [torch.tensor(tokenizer.encode(text), dtype=torch.int64) for text in texts]
+    return SpeechBatch(
+        pad_sequence(list(waves), batch_first=True),
+        torch.tensor([len(wave) for wave in waves]),
+        pad_sequence(tokens, batch_first=True),
+        torch.tensor([len(ids) for ids in tokens]),
+        list(texts),
+        list(names),
+    )
 
 
 class Recordings(Dataset[tuple[Tensor, str, str]]):
@@ -210,9 +204,9 @@ class SpeechData(SplitDataModule):
         return self.tokenizer.vocab_size
 
     @property
-    def collate(self) -> Collator:
+    def collate(self) -> Any:
         """The function that pads items to a batch."""
-        return Collator(self.tokenizer)
+        return partial(collate_speech, self.tokenizer)
 
     def setup(self, stage: str) -> None:
         """Read all splits, once."""

@@ -39,8 +39,6 @@ class FreeSpokenDigits(SpeechData):
         num_train: Strings to train on.
         num_val: Strings of the validation split.
         num_test: Strings of the test split.
-
-    Source: https://github.com/Jakobovski/free-spoken-digit-dataset
     """
 
     DATASETS = ("fsdd",)

@@ -58,8 +58,6 @@ class LibriSpeech(SpeechData):
     Args:
         dev: Folders that select the epoch: dev-clean in the released code, and dev-clean with
             dev-other in the paper's text.
-
-    Source: https://www.openslr.org/12
     """
 
     DATASETS = tuple(_TRAIN)

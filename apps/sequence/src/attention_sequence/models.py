@@ -193,8 +193,7 @@ class TokenClassifier(Encoder):
     torch.Size([2, 4])
     """
 
-    INPUT_SHAPE: ClassVar[str] = "(batch, tokens)"
-    HEAD_INPUTS: ClassVar[int] = 1  # vectors of size D that the head receives
+    IS_PAIR: ClassVar[bool] = False  # the head then receives four vectors of size D
 
     def __init__(
         self,
@@ -209,7 +208,7 @@ class TokenClassifier(Encoder):
         super().__init__(size, embedding, PreNormBlock, attention, mask_attention)
         self.pool = pool
         self.head = nn.Sequential(
-            nn.Linear(self.HEAD_INPUTS * size.dim, size.ffn_dim),
+            nn.Linear((4 if self.IS_PAIR else 1) * size.dim, size.ffn_dim),
             nn.ReLU(),
             nn.Linear(size.ffn_dim, size.num_classes),
         )
@@ -227,9 +226,10 @@ class TokenClassifier(Encoder):
 
     def check_ids(self, x: Tensor) -> None:
         """Raise ValueError for inputs of another shape, and for anything but ids."""
-        if x.ndim != self.INPUT_SHAPE.count(",") + 1 or x.is_floating_point():
+        if x.ndim != 2 + self.IS_PAIR or x.is_floating_point():
+            shape = "(batch, 2, tokens)" if self.IS_PAIR else "(batch, tokens)"
             raise ValueError(
-                f"{type(self).__name__} takes ids {self.INPUT_SHAPE}, got {tuple(x.shape)} of "
+                f"{type(self).__name__} takes ids {shape}, got {tuple(x.shape)} of "
                 f"{x.dtype}: pairs take the backbone lra_dual, single sequences lra, series uea"
             )
 
@@ -237,7 +237,7 @@ class TokenClassifier(Encoder):
         self, num_features: int, max_length: int, batch_size: int
     ) -> tuple[Tensor, Tensor]:
         """Return random ids, of the shape that `forward` takes, without padding, and their mask."""
-        shape = (batch_size, 2, max_length)[:: 1 if "2" in self.INPUT_SHAPE else 2]
+        shape = (batch_size, *[2] * self.IS_PAIR, max_length)
         return torch.randint(1, num_features, shape), torch.ones(shape, dtype=torch.bool)
 
 
@@ -253,8 +253,7 @@ class PairClassifier(TokenClassifier):
     Source: https://arxiv.org/abs/2102.03902
     """
 
-    INPUT_SHAPE: ClassVar[str] = "(batch, 2, tokens)"
-    HEAD_INPUTS: ClassVar[int] = 4
+    IS_PAIR = True
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Classify."""

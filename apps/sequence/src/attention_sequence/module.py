@@ -33,11 +33,7 @@ def break_ties(accuracy: Tensor, loss: Tensor, samples: int) -> Tensor:
 
 
 def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
-    """Pass the length of the longest sequence to a factory of kernels that has such an argument.
-
-    Linformer and Primalformer are built for one `length`, which is known to the data and not to a
-    config.
-    """
+    """Pass the length of the longest sequence to a factory of kernels that has such an argument."""
     # the parser passes a class as an argument of the partial that builds it
     candidates = (*getattr(kernel, "args", ()), getattr(kernel, "func", None), kernel)
     signatures = [inspect.signature(item) for item in candidates if callable(item)]

@@ -57,10 +57,7 @@ class AudioInfo(NamedTuple):
 
 
 def probe_audio(path: str | Path) -> AudioInfo:
-    """Return the length, rate and channels of a file, after reading it to its end in blocks.
-
-    Raises UnusableAudio as `read_audio` does.
-    """
+    """Return the length, rate and channels of a file, after reading it to its end in blocks."""
     blocks = ((len(wave), *layout) for wave, *layout in _read_blocks(path))
     lengths, rates, channels = zip(*blocks, strict=True)
     return AudioInfo(sum(lengths) / rates[0], rates[0], channels[0])

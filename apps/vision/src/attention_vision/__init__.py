@@ -12,14 +12,8 @@ __version__ = "0.1.0"
 _CIFAR = "https://www.cs.toronto.edu/~kriz"
 # sha256 as in tensorflow_datasets/url_checksums
 _CIFAR_ARCHIVES = {
-    "cifar10": (
-        "cifar-10-binary",
-        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    ),
-    "cifar100": (
-        "cifar-100-binary",
-        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-    ),
+    "cifar10": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar100": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
 }
 _IMAGENET = """\
 ImageNet (ILSVRC 2012) is not downloaded: its terms require an account of your own.
@@ -41,14 +35,12 @@ APP = AppSpec(
     score_last=True,
     links={name: name for name in VisionData.LINKED_SIZES},
     load_network=load_network,
-    hashed_files=(
-        *("model.checkpoint", "model.loss.init_args.checkpoint"),
-        "data.init_args.classes",
-    ),
+    hashed_files=("model.checkpoint", "model.loss.init_args.checkpoint", "data.init_args.classes"),
     downloads={
         **{
             name: [Download(f"{_CIFAR}/{folder}.tar.gz", folder, "", sha256)]
-            for name, (folder, sha256) in _CIFAR_ARCHIVES.items()
+            for name, sha256 in _CIFAR_ARCHIVES.items()
+            for folder in (name.replace("cifar", "cifar-") + "-binary",)
         },
         "tiny_imagenet": [
             Download(

@@ -7,7 +7,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import torch
-from attention_nlp.data.codexglue import BIGCLONEBENCH, DEVIGN, BigCloneBench, Devign
+from attention_nlp.data.codexglue import BigCloneBench, Devign
 from attention_nlp.data.encoding import Example
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +17,14 @@ from tests.apps.nlp.small import write_rows
 CODES = [f"int f{i}(int x)\n{{\n\n\treturn x + {i};\n}}" for i in range(20)]
 FLAT = [" ".join(code.split()) for code in CODES]
 WORDS = ["false", "true"]
-read_devign = DEVIGN["devign"].read_folder
-read_clones = BIGCLONEBENCH["bigclonebench"].read_folder
+
+
+def read_devign(folder: Path, split: str) -> list[Example]:
+    return Devign("devign", data_dir=str(folder)).read_split(split)
+
+
+def read_clones(folder: Path, split: str) -> list[Example]:
+    return BigCloneBench("bigclonebench", data_dir=str(folder)).read_split(split)
 
 
 def make_functions(count: int = 20) -> list[dict]:
@@ -60,6 +66,7 @@ def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
 
 def test_files_of_the_hub_are_read(tmp_path) -> None:
     labels = [False, True]
+    (tmp_path / "train.parquet").touch()
     table = pyarrow.table({"func": CODES[:2], "target": labels})
     pyarrow.parquet.write_table(table, tmp_path / "validation.parquet")
     assert read_devign(tmp_path, "valid") == [Example(FLAT[i], None, i) for i in (0, 1)]

@@ -3,7 +3,6 @@
 https://github.com/snap-stanford/ogb, https://arxiv.org/abs/2003.00982
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,10 +43,7 @@ class UnusableMolecule(UserError):
 
 
 def parse_smiles(smiles: str) -> "Mol":
-    """Parse a SMILES string, without RDKit's own lines on standard error.
-
-    Raises UnusableMolecule for an invalid string.
-    """
+    """Parse a SMILES string, without RDKit's own lines on standard error."""
     from rdkit import Chem, rdBase
 
     with rdBase.BlockLogs():
@@ -75,19 +71,10 @@ def featurize_ogb(smiles: str) -> Data:
     [1, 2, 0]
     """
     mol = parse_smiles(smiles)
-    atoms = np.array([_atom_features(a) for a in _iterate_atoms(mol)], np.int64).reshape(-1, 9)
-    bonds = np.array([_bond_features(b) for b in _iterate_bonds(mol)], np.int64).reshape(-1, 5)
+    atoms = np.array([_atom_features(atom) for atom in mol.GetAtoms()], np.int64).reshape(-1, 9)
+    bonds = np.array([_bond_features(bond) for bond in mol.GetBonds()], np.int64).reshape(-1, 5)
     atoms += 1 + ID_OFFSET * np.arange(9)
     return _build_graph(atoms, bonds[:, :2], bonds[:, 2:] + 2 + ID_OFFSET * np.arange(3))
-
-
-def _iterate_atoms(mol: "Mol") -> "Iterator[Atom]":
-    # by number: RDKit's own sequences count themselves again at each step
-    return map(mol.GetAtomWithIdx, range(mol.GetNumAtoms()))
-
-
-def _iterate_bonds(mol: "Mol") -> "Iterator[Bond]":
-    return map(mol.GetBondWithIdx, range(mol.GetNumBonds()))
 
 
 def _atom_features(atom: "Atom") -> tuple[int, ...]:
@@ -131,14 +118,14 @@ def featurize_zinc(smiles: str) -> Data:
 
     mol = parse_smiles(smiles)
     Chem.Kekulize(mol, clearAromaticFlags=True)
-    types = [_zinc_atom_type(atom) for atom in _iterate_atoms(mol)]
+    types = [_zinc_atom_type(atom) for atom in mol.GetAtoms()]
     if foreign := sorted(set(types) - set(_ZINC_CODES)):
         text = f"{smiles[:80]!r} has atoms of type {', '.join(foreign)}"
         text = f"{text}; ZINC has {', '.join(ZINC_ATOMS)}"
         raise UnusableMolecule(text, "atoms that ZINC does not have")
     bonds = [
         (bond.GetBeginAtomIdx(), bond.GetEndAtomIdx(), int(bond.GetBondType()))
-        for bond in _iterate_bonds(mol)
+        for bond in mol.GetBonds()
     ]
     codes = np.array([_ZINC_CODES[name] for name in types])
     return build_zinc_graph(codes, np.array(bonds, np.int64))

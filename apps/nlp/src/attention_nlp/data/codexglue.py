@@ -1,10 +1,10 @@
 """Devign and BigCloneBench in all file layouts of https://github.com/microsoft/CodeXGLUE."""
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
@@ -72,71 +72,28 @@ def _find_function(functions: Mapping[str, T], index: str) -> T:
     return functions[index.strip()]
 
 
-class CodeDataset(NamedTuple):
-    """The name on the hub, the folders to look into, and the readers of a data set.
+class _CodeXGLUE(LanguageData):
+    """A data set with an official validation split, which selects the epoch by default.
 
-    `content` has all functions; `choose` reads those of a listing in it.
+    For each split its folder holds `train.jsonl` or `train.parquet`, or indices into the functions
+    of the file `CONTENT`, `train.txt`, which `choose` reads. White space in the code is collapsed.
     """
 
-    hub: str
-    folders: tuple[str, ...]
-    content: str
-    choose: Callable[[Path, Path], list[Example]]
-    parse_row: Callable[[Row], Example]
-
-    def read_folder(self, folder: Path, split: str) -> list[Example]:
-        """Read a split from a folder; white space in the code is collapsed.
-
-        For each split it holds `train.jsonl` or `train.parquet`, or indices into the functions of
-        the file `content`, `train.txt`.
-        """
-        for suffix in (".jsonl", ".parquet", ".txt"):
-            for path in (folder / f"{name}{suffix}" for name in SPLITS[split]):
-                if path.is_file() and suffix == ".txt":
-                    return self.choose(path, folder / self.content)
-                if path.is_file():
-                    return parse_rows(read_table(path), path, self.parse_row)
-        raise UserError(f"{folder} has no {split}.jsonl, or {self.content} with {split}.txt")
-
-
-DEVIGN = {
-    "devign": CodeDataset(
-        "google/code_x_glue_cc_defect_detection",
-        ("devign", "defect", "Defect-detection/dataset"),
-        "function.json",
-        _choose_functions,
-        parse_function,
-    )
-}
-BIGCLONEBENCH = {
-    "bigclonebench": CodeDataset(
-        "google/code_x_glue_cc_clone_detection_big_clone_bench",
-        ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset"),
-        "data.jsonl",
-        _choose_pairs,
-        parse_pair,
-    )
-}
-
-
-class _CodeXGLUE(LanguageData):
-    """A data set with an official validation split, which selects the epoch by default."""
-
     num_labels = 2
-    DATASETS: ClassVar[Mapping[str, CodeDataset]]
-
-    @property
-    def _dataset(self) -> CodeDataset:
-        return self.DATASETS[self.dataset_name]
+    HUB: ClassVar[str]
+    FOLDERS: ClassVar[Sequence[str]]
+    CONTENT: ClassVar[str]
+    choose: Any  # a listing and the file of all functions -> examples
+    parse_row: Any  # a row -> an example
 
     def name_hub_table(self, split: str) -> tuple[str, None, str]:
         """Return the repository of the data set on the hub, which has one config, and the split."""
-        return self._dataset.hub, None, SPLITS[split][-1]
+        return self.HUB, None, SPLITS[split][-1]
 
     def find_split(self, split: str) -> Path:
-        """Find the folder of all splits below DATA_DIR; UserError if there is none."""
-        names = (self._dataset.content, "train.jsonl", "train.parquet")
-        return self.find_file((*self._dataset.folders, ""), names).parent
+        """Find the folder of all splits below DATA_DIR."""
+        names = (self.CONTENT, "train.jsonl", "train.parquet")
+        return self.find_file((*self.FOLDERS, ""), names).parent
 
     def list_data_files(self) -> Sequence[Path]:
         """List the tables in the folder, which may be DATA_DIR; none of the hub."""
@@ -146,10 +103,17 @@ class _CodeXGLUE(LanguageData):
     def read_split(self, split: str) -> list[Example]:
         """Read the functions of `train`, `valid` or `test`, which is also called `dev`."""
         split = "test" if split == "dev" else split
-        if self.folder is not None:
-            return self._dataset.read_folder(self.find_split(split), split)
-        where, rows = self.open_split(split)
-        return parse_rows(rows, where, self._dataset.parse_row)
+        if self.folder is None:
+            where, rows = self.open_split(split)
+            return parse_rows(rows, where, self.parse_row)
+        folder = self.find_split(split)
+        for suffix in (".jsonl", ".parquet", ".txt"):
+            for path in (folder / f"{name}{suffix}" for name in SPLITS[split]):
+                if path.is_file() and suffix == ".txt":
+                    return self.choose(path, folder / self.CONTENT)
+                if path.is_file():
+                    return parse_rows(read_table(path), path, self.parse_row)
+        raise UserError(f"{folder} has no {split}.jsonl, or {self.CONTENT} with {split}.txt")
 
     def load_splits(self, split: str) -> dict[str, Dataset[Any]]:
         """Read and encode a split; the official validation split selects the epoch."""
@@ -164,7 +128,7 @@ class _CodeXGLUE(LanguageData):
 
 
 class Devign(_CodeXGLUE):
-    """Predict if a C function is faulty; layouts: `CodeDataset.read_folder`, or from the hub.
+    """Predict if a C function is faulty; from files or the hub.
 
     As the data set has a validation split, `val_fraction` is not used.
 
@@ -173,7 +137,12 @@ class Devign(_CodeXGLUE):
             (B, 2, T), padded with -100, are then the fifth part of a batch.
     """
 
-    DATASETS = DEVIGN
+    DATASETS = ("devign",)
+    HUB = "google/code_x_glue_cc_defect_detection"
+    FOLDERS = ("devign", "defect", "Defect-detection/dataset")
+    CONTENT = "function.json"
+    choose = staticmethod(_choose_functions)
+    parse_row = staticmethod(parse_function)
 
     def __init__(
         self, dataset_name: str, label_words: list[str] | None = None, **kwargs: Any
@@ -199,14 +168,19 @@ def _collate_with_words(collate: Any, words: Tensor, items: Sequence[Any]) -> li
 
 
 class BigCloneBench(_CodeXGLUE):
-    """Predict if two Java functions do the same; layouts as `CodeDataset` has them, or the hub.
+    """Predict if two Java functions do the same; from files or the hub.
 
     Each function is cut to `max_length` tokens and encoded once. A fraction `val_fraction` of the
     official validation pairs, drawn once with the seed, selects the epoch, as in the released
     code.
     """
 
-    DATASETS = BIGCLONEBENCH
+    DATASETS = ("bigclonebench",)
+    HUB = "google/code_x_glue_cc_clone_detection_big_clone_bench"
+    FOLDERS = ("bigclonebench", "clone", "Clone-detection-BigCloneBench/dataset")
+    CONTENT = "data.jsonl"
+    choose = staticmethod(_choose_pairs)
+    parse_row = staticmethod(parse_pair)
 
     def read_validation(self) -> list[Example]:
         """Read a fraction of the official validation pairs."""

@@ -19,17 +19,13 @@ _PILE = """\
 The Pile is streamed from the hub while a run reads it: monology/pile-uncopyrighted.
 Nothing is downloaded in advance; --data.init_args.revision=<commit> pins it.
 """
-_CODE = {name: c.DATASETS[name].hub for c in (Devign, BigCloneBench) for name in c.DATASETS}
+_CODE = {name: c.HUB for c in (Devign, BigCloneBench) for name in c.DATASETS}
 
 DOWNLOADS: Mapping[str, Source] = {
     **{task: hub_files(glue.HUB, task) for task in glue.TASKS},
     **{
         "superglue_rte" if name == "rte" else name: [
-            Download(
-                f"{_SUPERGLUE}/{task.folder}.zip",
-                f"superglue/{task.folder}",
-                inside=task.folder,
-            )
+            Download(f"{_SUPERGLUE}/{task.folder}.zip", f"superglue/{task.folder}", task.folder)
         ]
         for name, task in superglue.TASKS.items()
     },

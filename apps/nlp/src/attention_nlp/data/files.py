@@ -61,10 +61,7 @@ def parse_json(text: str, path: Path, line: int = 1) -> Any:
 
 
 def parse_rows(rows: Iterable[Any], where: object, parse: Callable[[Any], T]) -> list[T]:
-    """Parse each row; UserError, with its number, for a row that is wrong, and for no rows.
-
-    `parse` may raise KeyError for a column that the row lacks, and ValueError.
-    """
+    """Parse each row; UserError, with its number, for a row that is wrong, and for no rows."""
     parsed = []
     for number, row in enumerate(rows, 1):
         try:

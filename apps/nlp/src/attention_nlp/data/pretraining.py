@@ -69,12 +69,6 @@ def read_text_files(folder: Path) -> Iterator[str]:
                 yield str(row["text"])
 
 
-def read_python_docs() -> Iterator[str]:
-    """Read the documentation that ships with this Python, in documents of 16 sentences."""
-    sentences, size = list_sentences(), _SENTENCES_PER_DOCUMENT
-    return (" ".join(sentences[i : i + size]) for i in range(0, len(sentences), size))
-
-
 def stream_hub(name: str, revision: str | None = None) -> Iterator[str]:
     """Stream the documents under `text` of a data set on the hub."""
     from datasets import load_dataset  # here, since it takes seconds
@@ -220,7 +214,9 @@ class Pretraining(LanguageData):
         elif self.dataset_name == "pile":
             texts = stream_hub(self.hub, self.revision)
         else:
-            texts = read_python_docs()
+            sentences, size = list_sentences(), _SENTENCES_PER_DOCUMENT
+            starts = range(0, len(sentences), size)
+            texts = (" ".join(sentences[i : i + size]) for i in starts)
         return islice(texts, self.max_documents)
 
     @cached_property

@@ -35,11 +35,7 @@ def build_backbone(
     info: TextInfo,
     slots: Mapping[str, Any],
 ) -> nn.Module:
-    """Build a network with a head and its mechanism; `options` are fields of its configuration.
-
-    Without weights it is random, and a warning says so. `slots` are `filter`, `kernel`, `tokens`,
-    `reparam`, `layers` and `position`.
-    """
+    """Build a network with a head and its mechanism; `options` are fields of its configuration."""
     if architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ValueError(f"model.architecture must be one of {known}, got {architecture!r}")

@@ -64,10 +64,7 @@ def quiet_transformers() -> Iterator[None]:
 def load_pretrained(
     auto: Any, architecture: str, weights: str, options: Mapping[str, Any], info: TextInfo
 ) -> Any:
-    """Load a network by a class `AutoModel...` of transformers; only its head may be new.
-
-    Warns if the head of a language model is new.
-    """
+    """Load a network by a class `AutoModel...` of transformers; only its head may be new."""
     path = resolve_weights(weights)
     with quiet_transformers(), hub_errors("model.weights", weights):
         config = transformers.AutoConfig.from_pretrained(

@@ -205,8 +205,7 @@ def build_crammed(
 ) -> nn.Module:
     """Build Crammed BERT with the head `masked` or `labels`; `weights` is a checkpoint of a run.
 
-    `slots` are `filter`, `kernel`, `tokens`, `reparam`, `layers` and `position`, which is
-    `attention` or `residual`. A checkpoint fills all but the head.
+    A checkpoint fills all but the head.
     """
     if head not in DROPOUT:
         raise ValueError(f"crammed has heads for {' and '.join(DROPOUT)}, not for {head}")

@@ -187,10 +187,7 @@ def parse_label(text: bytes, num_classes: int, where: str) -> int:
 
 
 def read_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, int, list[bytes]]]:
-    """Yield of each row of a tsv file its place, the byte at which it ends, and its named cells.
-
-    Blank lines are no rows.
-    """
+    """Yield of each row of a tsv file its place, the byte at which it ends, and its named cells."""
     if not path.is_file() or not path.stat().st_size:
         raise UserError(f"{path} {'is empty' if path.is_file() else 'does not exist'}")
     begin = 0

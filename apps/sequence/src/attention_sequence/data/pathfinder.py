@@ -98,10 +98,7 @@ class PixelRows:
 
 
 def list_drawings(folder: Path) -> Iterator[Drawing]:
-    """Yield the drawings that the files in `metadata` name, in their order.
-
-    A line is a folder, a file, a number, a label, and more.
-    """
+    """Yield the drawings that the files in `metadata` name, in their order."""
     files = list_visible_files(folder / "metadata", ".npy")
     files.sort(key=lambda path: (len(path.name), path))
     for path in files:

@@ -41,10 +41,7 @@ class SeriesSet(NamedTuple):
 
 
 def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
-    """Return the file of a data set's split: under `data_dir`, else in this package.
-
-    `data_dir` defaults to the environment's DATA_DIR.
-    """
+    """Return the file of a data set's split: below DATA_DIR, else in this package."""
     file, root = f"{name}_{split}.ts", find_data_root(data_dir)
     folders = [root / layout.format(name=name) for layout in _LAYOUTS] if root else []
     for folder in (*folders, Path(__file__).parent / "uea_series" / name):

@@ -174,10 +174,7 @@ def _list_words() -> list[str]:
 def write_dataset(
     out: str | Path, count: int = 100_000, seed: int = 0, num_workers: int = 0
 ) -> Path:
-    """Write `listops-1000/basic_{train,val,test}.tsv` once, and return their folder.
-
-    Lines are as in the official files: the text, a tab, the value, and a carriage return.
-    """
+    """Write `listops-1000/basic_{train,val,test}.tsv` once, and return their folder."""
     sizes = {"train": count - count // 50 * 2, "val": count // 50, "test": count // 50}
 
     def write_splits(folder: Path) -> None:

@@ -99,10 +99,7 @@ class LibriSpeech(SpeechData):
 
 
 def read_folder(name: str, folder: Path) -> Manifest:
-    """Read the utterances of <speaker>/<chapter>/*.flac and *.trans.txt, at any depth.
-
-    A line of a transcript is `<speaker>-<chapter>-<number> WORDS`.
-    """
+    """Read the utterances of <speaker>/<chapter>/*.flac and *.trans.txt, at any depth."""
     audio = {path.stem: path for path in list_visible_files(folder, ".flac")}
     transcripts: dict[str, Transcript] = {}
     for path in list_visible_files(folder, ".trans.txt"):

@@ -58,7 +58,7 @@ def test_a_mistake_is_one_sentence(tmp_path, read_error, option, sentence) -> No
 
 
 def test_a_missing_app_is_one_sentence(read_error) -> None:
-    assert "arguments are required: app" in read_error(measure.run_efficiency, [])
+    assert "name an app: " in read_error(measure.run_efficiency, [])
 
 
 def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error) -> None:

@@ -11,7 +11,6 @@ from experiment_kit.commands.predict import list_rows
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("{folder}",), "--files=[] names none: name at least one file"),
     (("{folder}", "{folder}/none"), "/none is not a file"),
-    (("{folder}", "{folder}/a", "--out={folder}"), " names no file: name a csv file"),
     (("{folder}", "{folder}/a"), " is the folder of no finished run"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error) -> None:

@@ -88,7 +88,7 @@ def search(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "plan_configs", lambda experiments: plan_config(*experiments))
     monkeypatch.setattr(launch, "find_own_options", lambda _, grid: {"agf": grid})
     monkeypatch.setattr(launch, "check_grid", lambda *_: None)
-    monkeypatch.setattr(launch.Search, "draw", lambda _: None)
+    monkeypatch.setattr(launch.Search, "draw_trials", lambda _: None)
     return command
 
 
@@ -102,8 +102,8 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     study = search.find_study()
     text = (study / "chosen.yaml").read_text()
     assert yaml.safe_load(text) == {"model": {"kernel": {"init_args": {"K": 4, "gamma": 0.01}}}}
-    chosen = "Chosen: agf K=4 gamma=0.01, val/score 1, the best of 12 trials; seeds 0, 1; measured"
-    assert f"# {chosen} on the validation split." in text
+    chosen = "Chosen: agf K=4 gamma=0.01, val/score 1, the best of 12 trials; seeds 0, 1; protocol"
+    assert f"# {chosen} validation." in text
     shown = " ".join(capsys.readouterr().out.split())
     assert chosen in shown
     drawn = {path.stem: path.read_text() for path in study.glob("*.svg")}

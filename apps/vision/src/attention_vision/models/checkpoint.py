@@ -13,9 +13,9 @@ from typing import Any
 import timm
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from experiment_kit.app_files import find_config
+from experiment_kit.diagnosis.checkpoint_files import read_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import overlay_arguments, read_overlay
-from timm.models import load_state_dict
 from torch import Tensor, nn
 
 from attention_vision.models.timm_models import build_model
@@ -46,16 +46,12 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
     The file may be timm's, or of the released code of DeiT, CaiT, AttnScale, GFSA or FeatScale (on
     DeiT with gain 2).
     """
-    load_weights(model, read_weights(path, option), f"{option} {path}")
+    origin = f"{option} {path}"
+    load_weights(model, strip_network(read_weights(Path(path), origin)), origin)
 
 
-def read_weights(path: str, option: str) -> dict[str, Any]:
-    """Return the weights of a file, without a prefix of its network such as `model.` or `net.`."""
-    if not Path(path).is_file():
-        raise UserError(f"{option} {path} does not exist")
-    # a damaged archive makes the reader raise anything
-    with convert_user_errors(Exception, prefix=f"{option} {path} is not a readable checkpoint: "):
-        weights = load_state_dict(path, use_ema=False, device="cpu", weights_only=True)
+def strip_network(weights: dict[str, Any]) -> dict[str, Any]:
+    """Return weights without a prefix of their network such as `model.` or `net.`."""
     # a network of patches shows its prefix; that of a run is always `model.`
     first = next((name for name in weights if name.endswith(_PATCHES)), "model." + _PATCHES)
     prefix = first.removesuffix(_PATCHES)
@@ -98,7 +94,7 @@ def load_network(path: str, backbone: str, method: str = "") -> tuple[nn.Module,
 
     Returns the network and a sentence about its weights.
     """
-    weights = read_weights(path, _OPTION)
+    weights = strip_network(read_weights(Path(path), f"{_OPTION} {path}"))
     settings: dict[str, Any] = {"backbone": backbone}
     if find_config("attention_vision", f"backbone/{backbone}"):
         settings = read_overlay("vision", "backbone", backbone)["model"]

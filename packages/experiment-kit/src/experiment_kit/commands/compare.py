@@ -79,14 +79,19 @@ def compare(
     failures = 0
     if missing := [e for e, run in runs.items() if not run.has_result]:
         make_folders(folder=chosen.folder)
-        if "data_dir" not in chosen.args:
-            for (_, name), reason in find_absent_data(missing).items():
-                raise UserError(f"{name} is not here: {reason}")
+        refuse_absent_data(missing)
         failures = run_missing(runs, chosen)
     command = format_command(experiments, chosen.args, grid)
     show_comparison(runs, own, command, chosen, "grid.html" if grid else "compare.html")
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
+
+
+def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
+    """Raise UserError where the data is not here, unless an argument says where it is."""
+    experiments = [e for e in experiments if "data_dir" not in " ".join(e.args)]
+    for (_, data), reason in find_absent_data(experiments).items():
+        raise UserError(f"{data} is not here: {reason}")
 
 
 def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:

@@ -12,6 +12,7 @@ import attention_core
 import torch
 from attention_core import attach, load_mechanism
 from attention_core.diagnosis import Diagnosis
+from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from rich.console import Console
 from rich.progress import track
@@ -23,14 +24,12 @@ from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.pages.tables import make_terminal_tables
-from experiment_kit.run import refuse_overwriting
+from experiment_kit.pages.tables import print_page_table
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
 MECHANISMS: dict[str, Any] = dict(zip(_NAMES, DEFAULT_MECHANISMS, strict=True))
 _TOKENS = ("featscale", "contranorm")  # functions of tokens; the others are filters
-_SKIPPED = ("cls", "registers", "padding")
 
 
 def diagnose_models(
@@ -73,7 +72,7 @@ def diagnose_models(
         mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none, which
             is the default for several models
         where: the class of attention that attach does not know
-        skip: tokens to leave out: cls, registers; padding always is
+        skip: tokens to leave out: cls, registers; padding always is left out
         attach: mechanisms at their start, such as centered, or folders of save_mechanism; each
             model is also diagnosed with each of them
         class_: a class of your own, PACKAGE.MODULE:CLASS, for checkpoint:FILE or alone
@@ -85,12 +84,12 @@ def diagnose_models(
     console, paths = Console(), _list_texts(input)
     chosen = [MECHANISMS[name] for name in _check_names("mechanisms", mechanisms, [*MECHANISMS])]
     attached, trusted = _list_texts(attach), _list_texts(trust)
-    skipped = _check_names("skip", skip, _SKIPPED)
+    skipped = _check_names("skip", skip, ["cls", "registers"])
     if samples < 1:
         raise UserError(f"--samples={samples}: expected a number of at least 1")
     models = models or ([f"class:{class_}"] if class_ else [])
-    steps = {name: step for model in models for name, step in list_checkpoints(model).items()}
-    names = [name for model in models for name in list_checkpoints(model) or [model]]
+    followed = {model: list_checkpoints(model) for model in models}
+    names = [name for model, steps in followed.items() for name in steps or [model]]
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
     several = len(names) > 1 or bool(attached)
@@ -100,28 +99,30 @@ def diagnose_models(
     }  # fmt: skip
     source = {
         "pretrained": pretrained or (False if random else None), "method": method,
-        "backbone": class_ or backbone, "options": {"kwargs": kwargs or {}, "shape": shape},
+        "backbone": class_ or backbone, "kwargs": kwargs, "shape": shape,
     }  # fmt: skip
-    path = Path(out or f"runs/diagnosis/{_name_file(models)}.html")
-    inputs = [*map(str, find_input_files(paths)), *(name.partition(":")[2] for name in models)]
-    for suffix in (path.suffix, ".json", ".csv"):
-        refuse_overwriting(path.with_suffix(suffix), inputs)
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
-    began, loaded = time.perf_counter(), 0.0
+    began = time.perf_counter()
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
-        started = time.perf_counter()
         network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
-        loaded += time.perf_counter() - started
         for label, part in _attach_each(name, network, attached, trusted):
             report = diagnose_network(label, part, batch, mask, skipped, options)
-            reports[label], notes[label] = _say_random(report, said, not paths)
-    took = f"loaded in {loaded:.0f} s, {time.perf_counter() - began:.0f} s in all"
+            if any(note.startswith(RANDOM) for note in said):
+                inputs = "" if paths else " and the inputs synthetic"
+                first = f"{RANDOM}{inputs}: this says nothing of a trained model."
+                report = replace(report, verdict=f"{first} {report.verdict}")
+            reports[label], notes[label] = report, said
+            console.print(str(report), *said, sep="\n", markup=False, highlight=False)
+    if several:
+        print_page_table(tabulate_models(reports), console)
+    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
+    path = Path(out or f"runs/diagnosis/{file}.html")
+    steps = {name: step for found in followed.values() for name, step in found.items()}
     write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
-    print_reports(console, reports, notes)
-    files = [path, *write_reports(path, reports)]
-    shown = ", ".join(map(str, files[1:]))
-    console.print(f"{path}: {took}; {shown}", markup=False, highlight=False, soft_wrap=True)
+    written = ", ".join(map(str, write_reports(path, reports)))
+    took = f"{time.perf_counter() - began:.0f} s"
+    console.print(f"{path}: {took}; {written}", markup=False, highlight=False, soft_wrap=True)
 
 
 def load_model_and_batch(
@@ -136,11 +137,11 @@ def load_model_and_batch(
         source = load_source(model, **options)
         batch, note = source.make_batch(paths, samples)
         network, mask, notes = source.network, None, [source.weights, note]
-    _check_weights(network)
-    inputs = batch if isinstance(batch, tuple) else (batch,)
-    prefix = f"{model} does not run on its inputs: "
-    with torch.no_grad(), convert_user_errors(Exception, prefix=prefix):
-        network(**batch) if isinstance(batch, dict) else network(*inputs)
+    with (
+        torch.no_grad(),
+        convert_user_errors(Exception, prefix=f"{model} does not run on its inputs: "),
+    ):
+        ModelInputs(network, batch).run(network)
     return network, batch, mask, notes
 
 
@@ -151,11 +152,17 @@ def diagnose_network(
     """Diagnose a network without the skipped tokens; UserError for what cannot be diagnosed."""
     options = {**options, "mask": mask}
     with convert_user_errors(ValueError, prefix=f"{model}: "):
-        if {"cls", "registers"} & {*skipped}:
+        if skipped:
             light = attention_core.diagnose(network, batch, measures="light", **options)
             options["mask"] = mask_prefix(network, light, skipped, mask)
         report = attention_core.diagnose(network, batch, **options)
-    return _name_report(report, model)
+    # a run is named by the end of its path
+    kind, _, name = model.partition(":")
+    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
+    names = [re.sub(r"^run\.(model\.)?", "", layer.name) for layer in report.layers]
+    pairs = zip(report.layers, names, strict=True)
+    layers = [replace(layer, name=own) for layer, own in pairs]
+    return replace(report, model=f"{kind}:{short}", layers=layers)
 
 
 def mask_prefix(
@@ -163,52 +170,30 @@ def mask_prefix(
 ) -> Tensor:
     """Return the mask of valid tokens without the class token or the registers, at the front."""
     for module in network.modules():
-        registers = getattr(module, "num_reg_tokens", None)
+        classes = int(isinstance(getattr(module, "cls_token", None), Tensor))
         tokens = getattr(module, "register_tokens", None)  # in transformers
-        if registers is None:
-            registers = tokens.shape[1] if isinstance(tokens, Tensor) else 0
-        if isinstance(getattr(module, "cls_token", None), Tensor) or registers:
-            classes = int(getattr(module, "cls_token", None) is not None)
+        count = getattr(module, "num_reg_tokens", 0)
+        registers = tokens.shape[1] if isinstance(tokens, Tensor) else count
+        if classes or registers:
             if mask is None:
                 mask = torch.ones(report.num_samples, report.num_tokens, dtype=torch.bool)
+            first = 0 if "cls" in skipped else classes
             mask = mask.clone()
-            if "cls" in skipped:
-                mask[:, :classes] = False
-            if "registers" in skipped:
-                mask[:, classes : classes + registers] = False
+            mask[:, first : classes + (registers if "registers" in skipped else 0)] = False
             return mask
     raise UserError(f"--skip={','.join(skipped)}: {report.model} has no class token or register "
                     "that is known")  # fmt: skip
-
-
-def print_reports(
-    console: Console, reports: Mapping[str, Diagnosis], notes: Mapping[str, list[str]]
-) -> None:
-    """Print each report, and then a table of all where there are several."""
-    for name, report in reports.items():
-        console.print(str(report), markup=False, highlight=False)
-        for note in notes[name]:
-            console.print(note, markup=False, highlight=False)
-    if len(reports) > 1:
-        table = tabulate_models(reports)
-        rows = [[cell.text for cell in row] for row in table.rows]
-        for part in make_terminal_tables("models", table.head, rows, console.width):
-            console.print(part)
 
 
 def _list_texts(value: list[str] | str) -> list[str]:
     return value if isinstance(value, list) else value.split(",") if value else []
 
 
-def _check_names(option: str, names: list[str] | str, known: Any) -> list[str]:
+def _check_names(option: str, names: list[str] | str, known: list[str]) -> list[str]:
     chosen = _list_texts(names)
     if unknown := [name for name in chosen if name not in known]:
         raise UserError(f"--{option} has {unknown[0]!r}; there are: {', '.join(known)}")
     return chosen
-
-
-def _name_file(models: list[str]) -> str:
-    return re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
 
 
 def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:
@@ -221,38 +206,7 @@ def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str
                 load_mechanism(network, mechanism, trusted)
             elif made is None:
                 raise ValueError(f"it is no file, and none of {', '.join(MECHANISMS)}")
-            elif mechanism in _TOKENS:
-                attach(network, tokens=made)
             else:
-                attach(network, made)
+                attach(network, **{"tokens" if mechanism in _TOKENS else "filter": made})
         yield f"{name} + {Path(mechanism).stem}", network
         attention_core.detach(network)
-
-
-def _say_random(
-    report: Diagnosis, notes: list[str], is_synthetic: bool
-) -> tuple[Diagnosis, list[str]]:
-    """Say before the verdict that weights are random, and whether inputs are synthetic."""
-    if not any(note.startswith(RANDOM) for note in notes):
-        return report, notes
-    inputs = " and the inputs synthetic" if is_synthetic else ""
-    first = f"{RANDOM}{inputs}: this says nothing of a trained model."
-    return replace(report, verdict=f"{first} {report.verdict}"), notes
-
-
-def _check_weights(network: nn.Module) -> None:
-    for name, weight in network.named_parameters():
-        if not weight.isfinite().all():
-            shown = f"{name.removeprefix('run.')} {tuple(weight.shape)}"
-            raise UserError(f"the weight {shown} has a value that is not finite: the training of "
-                            "this model may have diverged")  # fmt: skip
-
-
-def _name_report(report: Diagnosis, model: str) -> Diagnosis:
-    """Name a report after the model as the user names it, a run by the end of its path."""
-    kind, _, name = model.partition(":")
-    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
-    layers = [
-        replace(layer, name=re.sub(r"^run\.(model\.)?", "", layer.name)) for layer in report.layers
-    ]
-    return replace(report, model=f"{kind}:{short}", layers=layers)

@@ -11,13 +11,14 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from attention_core import spectral
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import collect_maps
 
+from experiment_kit.app import AppSpec
 from experiment_kit.cli import AppCLI
 from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
@@ -34,17 +35,16 @@ _SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros o
 
 def run_efficiency(args: Sequence[str]) -> None:
     """Measure the model of a config, without data; write `efficiency.json` into its run."""
-    parser = _start_parser()
-    parser.add_argument("--device", choices=("auto", *BATCH_SIZES), default="auto")
-    parser.add_argument("--precision", choices=PRECISIONS)
-    parser.add_argument("--batch_size", type=int)
-    parser.add_argument("--repeats", type=int, default=10)
-    options, rest = parser.parse_known_args(args)
+    app, options, rest = _parse_options(args, {
+        "device": {"choices": ("auto", *BATCH_SIZES), "default": "auto"},
+        "precision": {"choices": PRECISIONS},
+        "batch_size": {"type": int},
+        "repeats": {"type": int, "default": 10},
+    })  # fmt: skip
     if not all(1 <= count <= _MAX_COUNT for count in (options.repeats, options.batch_size or 1)):
         raise UserError(f"--repeats and --batch_size must be from 1 to {_MAX_COUNT}")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
-    app = load_app(options.app)
     cli = AppCLI(app, ["fit", *rest])
     model, data = cli.build_model_and_data(shape_only=True)
     size, precision = options.batch_size, options.precision
@@ -59,13 +59,11 @@ def run_efficiency(args: Sequence[str]) -> None:
 
 def run_eigenvalues(args: Sequence[str]) -> None:
     """Measure one epoch of a run on validation data; write `eigenvalues.json` into it."""
-    parser = _start_parser()
-    parser.add_argument("--samples", default="8")
-    parser.add_argument("--epoch", choices=("best", "last"), default="best")
-    options, rest = parser.parse_known_args(args)
+    epochs = {"choices": ("best", "last"), "default": "best"}
+    app, options, rest = _parse_options(args, {"samples": {"default": "8"}, "epoch": epochs})
     text = options.samples
     chosen = EigenvalueOptions(int(text) if text.isdecimal() else text, options.epoch)
-    cli = AppCLI(load_app(options.app), ["fit", *rest])
+    cli = AppCLI(app, ["fit", *rest])
     model, data = cli.build_model_and_data()
     is_best = chosen.epoch == "best"
     path = cli.run.find_test_checkpoint() if is_best else cli.run.find_newest_checkpoint()
@@ -139,17 +137,16 @@ def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any
                 return
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that prints no usage in front of its one sentence."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(message)
-
-
-def _start_parser() -> argparse.ArgumentParser:
-    parser = _Parser(allow_abbrev=False, exit_on_error=False, add_help=False)
-    parser.add_argument("app")
-    return parser
+def _parse_options(
+    args: Sequence[str], options: dict[str, dict[str, Any]]
+) -> tuple[AppSpec, argparse.Namespace, list[str]]:
+    """Return the app, which comes first, the options of a command, and the arguments of `fit`."""
+    if not args:
+        raise UserError("name an app: graph, nlp, sequence, speech or vision")
+    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
+    for name, settings in options.items():
+        parser.add_argument(f"--{name}", **settings)
+    return load_app(args[0]), *parser.parse_known_args(args[1:])
 
 
 def _write_report(cli: AppCLI, name: str, report: dict[str, Any]) -> None:

@@ -32,8 +32,6 @@ def predict_files(
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")
-    if Path(out).is_dir():
-        raise UserError(f"--out={out} names no file: name a csv file")
     for path in map(Path, files):
         if not path.is_file():
             raise UserError(f"{path} is not a file")

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -19,8 +18,8 @@ import yaml
 from rich.markup import escape
 
 from experiment_kit.cli import read_option
-from experiment_kit.commands.compare import is_higher_better
-from experiment_kit.errors import UserError, import_library
+from experiment_kit.commands.compare import is_higher_better, refuse_absent_data
+from experiment_kit.errors import NothingMeasuredError, UserError, import_library
 from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.jobs import default_workers
 from experiment_kit.launch.options import (
@@ -42,7 +41,6 @@ from experiment_kit.pages.tables import make_terminal_tables
 from experiment_kit.run import hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
 
-MAX_REPEATS = 20  # proposals of points that were tried, before one is drawn at random
 Point = dict[str, str]
 
 
@@ -71,8 +69,7 @@ def search(
     optuna = import_library("optuna", "allpass-kit[search]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    chosen = ComparisonOptions(app=app, data=data, **options)
-    spec = load_app(app)
+    chosen, spec = ComparisonOptions(app=app, data=data, **options), load_app(app)
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
         raise UserError(f"--select={select}: a validation metric chooses: {', '.join(metrics)}")
@@ -81,23 +78,23 @@ def search(
     experiments = chosen.experiments
     own = find_own_options(experiments, space)
     check_grid(experiments, own)
-    without = [method for method in chosen.methods or () if not own[method]]
-    if without:
+    if without := [method for method in chosen.methods or () if not own[method]]:
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
     if chosen.dry_run:
-        points = max(math.prod(map(len, part.values())) for part in own.values())
+        points = max(len(list_points(part)) for part in own.values())
         if points > trials:  # results choose the points
             raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
         print_plan(plan_runs(expand_grid(experiments, space), chosen.folder), chosen)
         return
     make_folders(folder=chosen.folder)
+    refuse_absent_data(experiments)
     failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
         found = Search(seeded, own[method], select or spec.monitor, trials, chosen, optuna)
         with hold_lock(found.path.with_suffix(".lock")):
             failures += found.try_points()
-            found.show()
+            found.show_best()
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
 
@@ -134,25 +131,27 @@ class Search:
             load_if_exists=True,
         )
 
+    @cached_property
+    def points(self) -> list[Point]:
+        """All points of the grid."""
+        return list_points(self.space)
+
     def try_points(self) -> int:
         """Run the points that have no value, in batches; return how many failed.
 
         A batch is one call of the launcher, which gives each run its device. The threads of
         `study.optimize` would call it side by side, on the same devices.
         """
-        num_points = len(list_points(self.space))
-        trials, tried, failures = min(self.trials, num_points), self.queue_points(), 0
-        self.options.console.print(
-            f"{self.path.name}: {len(tried)} of {trials} trials have a value"
-        )
+        trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
+        state = f"{self.path.name}: {len(tried)} of {trials} trials have a value"
+        self.options.console.print(state)
         jobs = self.options.jobs or default_workers()
-        size = trials if trials == num_points else -(-jobs // len(self.experiments))
+        size = trials if trials == len(self.points) else -(-jobs // len(self.experiments))
         while len(tried) < trials:
             batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
             folder = self.options.folder
             parts = [plan_runs(self.set_point(trial.params), folder) for trial in batch]
-            runs = {e: run for part in parts for e, run in part.items()}
-            run_missing(runs, self.options)
+            run_missing({e: run for part in parts for e, run in part.items()}, self.options)
             for trial, part in zip(batch, parts, strict=True):
                 results = [try_read(read_result, run.folder) for run in part.values()]
                 scores = [r["metrics"].get(self.metric, math.nan) for r in results if r]
@@ -183,8 +182,7 @@ class Search:
         tried = [trial.params for trial in self.list_trials("COMPLETE")]
         known = tried + [t.system_attrs["fixed_params"] for t in self.list_trials("WAITING")]
         failed = [trial.params for trial in self.list_trials("FAIL")]
-        points = list_points(self.space)
-        for point in points if self.trials >= len(points) else failed:
+        for point in self.points if self.trials >= len(self.points) else failed:
             if point.keys() == self.space.keys() and point not in known:
                 known.append(point)
                 self.study.enqueue_trial(point)
@@ -192,46 +190,44 @@ class Search:
 
     def ask_trial(self, tried: list[Point]) -> Any:
         """Ask for a new point: one that is queued, one that TPE proposes, or one at random."""
-        seed, repeats, optuna = len(tried), count(), self.optuna  # one seed a trial: it resumes
+        seed, optuna = len(tried), self.optuna  # one seed a trial: it resumes
         self.study.sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         kinds = {k: optuna.distributions.CategoricalDistribution(v) for k, v in self.space.items()}
-        while (trial := self.study.ask(kinds)).params in tried:
+        while (trial := self.study.ask(kinds)).params in tried:  # TPE repeats itself
             self.fail_trial(trial)
-            if next(repeats) > MAX_REPEATS:
-                new = [point for point in list_points(self.space) if point not in tried]
-                self.study.enqueue_trial(random.Random(seed).choice(new))
+            new = [point for point in self.points if point not in tried]
+            self.study.enqueue_trial(random.Random(seed).choice(new))
         tried.append(trial.params)
         return trial
 
-    def show(self) -> None:
+    def show_best(self) -> None:
         """Print the trials, draw them, and write the chosen point as an overlay."""
         console = self.options.console
         finished, overlay = self.list_trials("COMPLETE"), self.path / "chosen.yaml"
         if not finished:
-            raise UserError("no trial of the search has a value: the logs of its runs say why")
+            reason = "no trial of the search has a value: the logs of its runs say why"
+            raise NothingMeasuredError(reason)
         rows = [[str(n), *(t.params[key] for key in self.space), f"{t.value:.4g}"]
                 for n, t in enumerate(finished, start=1)]  # fmt: skip
         head = ["trial", *(shorten_key(key, self.space) for key in self.space), self.metric]
         console.print(*make_terminal_tables(self.path.name, head, rows, console.width))
         best = self.set_point(self.study.best_trial.params)[0]
-        config = plan_configs([best])[best]
-        is_test = read_option(config, "data.init_args.protocol") == "test"
         sentence = (
             f"Chosen: {best.name}, {self.metric} {self.study.best_value:.4g}, the best of "
             f"{len(finished)} trials; seeds {', '.join(str(e.seed) for e in self.experiments)}; "
-            f"measured on the {'test split of most data sets' if is_test else 'validation split'}."
+            f"protocol {best.protocol or 'of the data'}."
         )
         values: dict[str, Any] = {}
+        config = plan_configs([best])[best]
         for path in (find_path(config, key) for key in self.space):
             set_option(values, path, read_option(config, path))
         text = yaml.safe_dump(values, sort_keys=False)
         write_atomically(overlay, f"# {sentence}\n{text}")
-        self.draw()
+        self.draw_trials()
         console.print(escape(f"{sentence} {overlay} sets it: ARGS='-c {overlay}'"), soft_wrap=True)
 
-    def draw(self) -> None:
+    def draw_trials(self) -> None:
         """Draw the trials, the slices and, where they are defined, the importances, as SVG."""
-        plt.switch_backend("Agg")
         plots = self.optuna.visualization.matplotlib
         drawn = {"history": plots.plot_optimization_history, "slices": plots.plot_slice}
         if len({trial.value for trial in self.list_trials("COMPLETE")}) > 1:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, convert_user_errors, import_library
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # where a file of training keeps its weights
@@ -43,27 +43,25 @@ def load_weights(network: nn.Module, path: Path) -> None:
 
     Raises UserError for a file that is no checkpoint, and for weights of another model.
     """
-    if not path.is_file():
-        raise UserError(f"checkpoint {path} does not exist")
-    with convert_user_errors(Exception, prefix=f"checkpoint {path} cannot be read: "):
-        weights = read_weights(path)
-    expected = network.state_dict()
-    weights = strip_prefix(weights, expected)
+    expected, origin = network.state_dict(), f"checkpoint {path}"
+    weights = strip_prefix(read_weights(path, origin), expected)
     if lost := [name for name in expected if name not in weights]:
-        raise UserError(f"checkpoint {path} is of another model: it lacks {lost[0]} "
+        raise UserError(f"{origin} is of another model: it lacks {lost[0]} "
                         f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
-    with convert_user_errors(RuntimeError, prefix=f"checkpoint {path} is of another model: "):
+    with convert_user_errors(RuntimeError, prefix=f"{origin} is of another model: "):
         network.load_state_dict({name: weights[name] for name in expected})
 
 
-def read_weights(path: Path) -> Mapping[str, Any]:
-    """Return the weights of a file of torch, Lightning or safetensors."""
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
-
-        return load_file(path)
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    return next((content[key] for key in _WEIGHTS if key in content), content)
+def read_weights(path: Path, origin: str) -> dict[str, Any]:
+    """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
+    if not path.is_file():
+        raise UserError(f"{origin} does not exist")
+    # a damaged archive makes the reader raise anything
+    with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
+        if path.suffix == ".safetensors":
+            return import_library("safetensors.torch").load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        return dict(next((content[key] for key in _WEIGHTS if key in content), content))
 
 
 def strip_prefix(weights: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -18,20 +18,33 @@ Kind = Literal["image", "text", "audio"]
 NAMES: dict[str, str] = {"image": "images", "text": "texts", "audio": "recordings"}
 # the apps that make samples of a kind, and read them where this needs a library of theirs
 _APPS = {"text": "nlp", "audio": "speech"}
-_IMAGE_SIZE = 256  # pixels
+_MADE: dict[str, str] = {
+    "image": "The images are drawn noise with the 1/f spectrum of natural images.",
+    "text": "The texts are sentences of the documentation that ships with Python.",
+    "audio": "The recordings are digits spoken by a synthesizer.",
+}
 
 
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
     """Return at most `count` samples of a kind, and a sentence on their origin.
 
-    They are read from files and folders, or made where no path is given.
+    They are read from files and folders, or made where no path is given, alike at each call.
     """
+    app: Any = load_app(_APPS[kind]) if kind in _APPS else None
     if not paths:
-        return make_samples(kind, count)
+        made = app.make_inputs(count) if app else [make_image(seed) for seed in range(count)]
+        return made, _MADE[kind]
     samples: list[Any] = []
     files = find_input_files(paths, kind)
     for file in files:
-        samples.extend(read_samples(file, kind))
+        if kind == "image":
+            samples.append(load_image(file))
+        elif kind == "audio":
+            samples.append(app.read_input(file))
+        else:
+            with convert_user_errors(OSError, ValueError, prefix=f"{file} is no text: "):
+                lines = file.read_text(encoding="utf-8").splitlines()
+            samples += [line for line in lines if line.strip()]
         if len(samples) >= count:
             break
     if kind == "image":
@@ -57,30 +70,7 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     return files
 
 
-def read_samples(file: Path, kind: Kind) -> list[Any]:
-    """Return the image of a file, its lines of text that are not blank, or its wave at 16 kHz."""
-    if kind == "audio":
-        app: Any = load_app(_APPS[kind])
-        return [app.read_input(file)]
-    if kind == "image":
-        return [load_image(file)]
-    with convert_user_errors(OSError, ValueError, prefix=f"{file} is no text: "):
-        return [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-def make_samples(kind: Kind, count: int) -> tuple[list[Any], str]:
-    """Make samples of a kind, the same ones at each call, and say how."""
-    if kind == "image":
-        images = [make_image(seed) for seed in range(count)]
-        return images, "The images are drawn noise with the 1/f spectrum of natural images."
-    app: Any = load_app(_APPS[kind])
-    made = app.make_inputs(count)
-    if kind == "text":
-        return made, "The texts are sentences of the documentation that ships with Python."
-    return made, "The recordings are digits spoken by a synthesizer."
-
-
-def make_image(seed: int, size: int = _IMAGE_SIZE) -> Image.Image:
+def make_image(seed: int, size: int = 256) -> Image.Image:
     r"""Draw Gaussian noise whose amplitude falls as that of natural images does, in gray and color.
 
     .. math:: |\hat x(f)| \propto 1 / |f|

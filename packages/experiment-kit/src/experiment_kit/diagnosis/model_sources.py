@@ -8,7 +8,6 @@ from functools import partial
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ RANDOM = "The weights are random"  # the start of a sentence on weights
 _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
+_IMAGE_SHAPE = (3, 224, 224)
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
 _KINDS: dict[str, Kind] = {
     "input_ids": "text", "pixel_values": "image",
@@ -41,8 +41,7 @@ _KINDS: dict[str, Kind] = {
 class ModelSource:
     """A network in evaluation mode, a sentence about its weights, and what it reads.
 
-    `encode` turns samples of `kind` into a batch. Where that is None, the model has no tokenizer,
-    and it takes the number of samples.
+    `encode` turns samples of `kind` into a batch, or their number where that is None.
     """
 
     network: Any
@@ -66,44 +65,42 @@ class ModelSource:
 
 def load_source(
     model: str, pretrained: bool | None = False, backbone: str = "", method: str = "",
-    options: Mapping[str, Any] = MappingProxyType({}),
+    kwargs: Mapping[str, Any] | None = None, shape: Sequence[int] | None = None,
 ) -> ModelSource:  # fmt: skip
     """Load a model by one of the `FORMS`, but a run; UserError for another form.
 
     `pretrained` weights of timm and the hub are demanded (True), not read (False), or read where
-    they are within reach (None).
-
-    A checkpoint is of a backbone of the vision app or of timm, and of a method, or of a class of
-    your own, PACKAGE.MODULE:CLASS. `options` has its keyword arguments and the shape of a sample.
+    they are within reach (None). A checkpoint is of a backbone and a method, or of a class of your
+    own, with its keyword arguments and the shape of a sample.
     """
     kind, _, name = model.partition(":")
-    if kind == "timm" and name:
-        return load_timm(name, pretrained)
-    if kind == "hf" and name:
-        return load_transformers(name, pretrained)
-    if kind == "class" and name:
-        return load_class(name, None, options)
-    if kind == "checkpoint" and ":" in backbone:
-        return load_class(backbone, Path(name), options)
-    if kind != "checkpoint" or not name:
+    if kind not in ("timm", "hf", "class", "checkpoint") or not name:
         raise UserError(f"the model {model!r} has none of the forms {FORMS}")
+    if kind == "timm":
+        return load_timm(name, pretrained)
+    if kind == "hf":
+        return load_transformers(name, pretrained)
+    if kind == "class" or ":" in backbone:
+        path, checkpoint = (name, None) if kind == "class" else (backbone, Path(name))
+        return load_class(path, checkpoint, kwargs or {}, shape or _IMAGE_SHAPE)
     if not backbone:
         raise UserError(f"{model} needs the backbone that it is of, as --backbone=deit_small_24")
     app: Any = load_app("vision")
     return describe_images(*app.load_network(name, backbone, method))
 
 
-def _fetch_weights(name_files: Callable[[], Any], pretrained: bool | None) -> Path | None:
-    """Return the folder of pretrained weights; None where they are not wanted or out of reach."""
+def _fetch_weights(
+    name_files: Callable[[str], Any], name: str, pretrained: bool | None
+) -> tuple[Path | None, str]:
+    """Return the folder of pretrained weights, or None with a sentence on random ones."""
     if pretrained is False:
-        return None
+        return None, f"{RANDOM}."
     try:
-        files = name_files()
-        return files and fetch_hub_files(files)
-    except UserError:
+        return fetch_hub_files(name_files(name)), ""
+    except UserError as error:
         if pretrained:
             raise
-        return None
+        return None, f"{RANDOM}: {str(error).rstrip('.')}."
 
 
 def load_timm(name: str, pretrained: bool | None = False) -> ModelSource:
@@ -112,37 +109,36 @@ def load_timm(name: str, pretrained: bool | None = False) -> ModelSource:
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3, 0.4)
         raise UserError(f"timm has no model {name!r}; the nearest are: {', '.join(near) or 'none'}")
-    pretrained = _fetch_weights(lambda: list_timm_files(name), pretrained) is not None
+    folder, weights = _fetch_weights(list_timm_files, name, pretrained)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
-        network = timm.create_model(name, pretrained=pretrained)
-    weights = f"The weights are timm's, {network.pretrained_cfg.get('hf_hub_id')}."
-    return describe_images(network, weights if pretrained else f"{RANDOM}.")
+        network = timm.create_model(name, pretrained=folder is not None)
+    hub_id = network.pretrained_cfg.get("hf_hub_id")
+    return describe_images(network, weights or f"The weights are timm's, {hub_id}.")
 
 
-def load_class(path: str, checkpoint: Path | None, options: Mapping[str, Any]) -> ModelSource:
+def load_class(
+    path: str, checkpoint: Path | None, kwargs: Mapping[str, Any], shape: Sequence[int]
+) -> ModelSource:
     """Build a class of your own, `package.module:Class`, with random weights or those of a file.
 
-    A sample of the shape (C, H, W) is an image with values in [-1, 1]; one of another shape is
-    normal noise.
-
-    Raises UserError for a class that cannot be imported or built, and weights of another model.
+    A sample of the shape (C, H, W) is an image in [-1, 1]; one of another shape is normal noise.
     """
     module, _, name = path.partition(":")
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"{path} cannot be built: "):
-        sys.path.append(str(Path.cwd()))  # as `python -m` does: modules of the working folder
-        network = getattr(import_module(module), name)(**options.get("kwargs", {}))
+        if (folder := str(Path.cwd())) not in sys.path:
+            sys.path.append(folder)  # as `python -m` does: modules of the working folder
+        network = getattr(import_module(module), name)(**kwargs)
     weights = f"{RANDOM}."
     if checkpoint:
         load_weights(network, checkpoint)
         weights = f"The weights are those of {checkpoint}, in {path}."
-    channels, *size = shape = options.get("shape") or (3, 224, 224)
 
     def encode(samples: Any) -> Tensor:
         if isinstance(samples, int):
             return torch.randn(samples, *shape, generator=torch.Generator().manual_seed(0))
-        return _stack_images(samples, channels, *size)
+        return _stack_images(samples, *shape)
 
     return ModelSource(network.eval(), weights, "image" if len(shape) == 3 else None, encode)
 
@@ -153,52 +149,58 @@ def describe_images(network: Any, weights: str) -> ModelSource:
     config = data.resolve_data_config(model=network)
     if size := getattr(getattr(network, "patch_embed", None), "img_size", None):
         config["input_size"] = (config["input_size"][0], *size)
-    transform = data.create_transform(**config)
-    gray = config["input_size"][0] == 1
+    transform, mode = data.create_transform(**config), _choose_mode(config["input_size"][0])
 
     def encode(images: Sequence[Any]) -> Tensor:
-        return torch.stack([transform(x.convert("L") if gray else x) for x in images])
+        return torch.stack([transform(image.convert(mode)) for image in images])
 
     return ModelSource(network.eval(), weights, "image", encode)
 
 
-def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource:
-    """Load a model of transformers: a local folder, a hub id, `minilm`, or a random one by type.
+def _choose_mode(channels: int) -> str:
+    return "L" if channels == 1 else "RGB"
 
-    A model type such as `bert` is built from its default configuration, with random weights.
-    """
+
+def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource:
+    """Load a model of transformers: a folder, a hub id, `minilm`, or a type such as `bert`."""
     transformers = import_library("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     folder = find_packaged_weights(name) or (Path(name) if Path(name).is_dir() else None)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"transformers cannot load {name}: "):
+        weights = f"The weights are those of {name}."
         if folder is None and name in transformers.CONFIG_MAPPING:
-            folder = _fetch_weights(lambda: name_model_files(name), pretrained)
-        if folder is None and name in transformers.CONFIG_MAPPING:
-            weights = f"{RANDOM}: {name} has its default configuration; a folder has trained ones."
-            network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
-        else:
-            if folder is None and (name.startswith((".", "/", "~")) or name.count("/") > 1):
+            folder, why = _fetch_weights(name_model_files, name, pretrained)
+            weights = f"{why} {name} has its default configuration." if why else weights
+        elif folder is None:
+            if name.startswith((".", "/", "~")) or name.count("/") > 1:
                 raise UserError(f"{name} is no folder")
-            folder = folder or fetch_hub_files(name_model_files(name))
-            weights = f"The weights are those of {name}."
-            network, loading = transformers.AutoModel.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True, **_NO_CODE
-            )
-            # encoders are published without a pooler
-            if lost := sorted(key for key in loading["missing_keys"] if "pooler" not in key):
-                raise UserError(f"its weights are of another model: they lack {lost[0]}")
-        network.config.use_cache = False
+            folder = fetch_hub_files(name_model_files(name))
+        network = _load_network(transformers, name, folder)
         kind = _KINDS.get(network.main_input_name)
         if kind is None:
             raise UserError(f"it reads {network.main_input_name}: no text, image or audio")
         if kind == "text":
             tokenizer = folder and _load_tokenizer(transformers, folder)
             encode = partial(_encode_texts, network, tokenizer)
-            return ModelSource(network.eval(), weights, "text" if tokenizer else None, encode)
+            return ModelSource(network, weights, "text" if tokenizer else None, encode)
     encode = partial(_encode_images if kind == "image" else _encode_waves, network, folder)
-    return ModelSource(network.eval(), weights, kind, encode)
+    return ModelSource(network, weights, kind, encode)
+
+
+def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
+    if folder is None:
+        network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
+    else:
+        network, loading = transformers.AutoModel.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True, **_NO_CODE
+        )
+        # encoders are published without a pooler
+        if lost := sorted(key for key in loading["missing_keys"] if "pooler" not in key):
+            raise UserError(f"its weights are of another model: they lack {lost[0]}")
+    network.config.use_cache = False
+    return network.eval()
 
 
 def _load_tokenizer(transformers: Any, folder: Path) -> Any:
@@ -218,21 +220,19 @@ def _encode_texts(network: Any, tokenizer: Any, texts: Sequence[str] | int) -> d
     if isinstance(texts, int):
         ids = draw_token_ids(config.vocab_size, texts, length // 2)
         return _add_decoder({"input_ids": ids}, network)
-    options = {"padding": True, "truncation": True, "max_length": length, "return_tensors": "pt"}
-    encoded = tokenizer(list(texts), **options)
+    encoded = tokenizer(
+        list(texts), padding=True, truncation=True, max_length=length, return_tensors="pt"
+    )
     return _add_decoder({key: encoded[key] for key in ("input_ids", "attention_mask")}, network)
 
 
 def _add_decoder(batch: dict[str, Tensor], network: Any) -> dict[str, Tensor]:
     """Let the decoder of a model that has one read the text of the encoder, or drawn tokens."""
-    config = network.config
-    if not config.is_encoder_decoder:
+    if not network.config.is_encoder_decoder:
         return batch
-    ids = batch.get("input_ids")
-    if ids is None:
-        count = len(next(iter(batch.values())))
-        ids = draw_token_ids(config.vocab_size, count, _DECODER_TOKENS)
-    return batch | {"decoder_input_ids": ids}
+    count = len(next(iter(batch.values())))
+    drawn = draw_token_ids(network.config.vocab_size, count, _DECODER_TOKENS)
+    return batch | {"decoder_input_ids": batch.get("input_ids", drawn)}
 
 
 def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> dict[str, Tensor]:
@@ -248,7 +248,7 @@ def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> 
 
 
 def _stack_images(images: Sequence[Any], channels: int, height: int, width: int) -> Tensor:
-    mode = "L" if channels == 1 else "RGB"
+    mode = _choose_mode(channels)
     pixels = [np.array(x.resize((width, height)).convert(mode), np.float32) for x in images]
     x = torch.from_numpy(np.stack(pixels)).reshape(len(images), height, width, -1)
     return x.movedim(-1, 1) / 127.5 - 1

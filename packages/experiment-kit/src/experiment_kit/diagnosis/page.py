@@ -10,6 +10,7 @@ from typing import Any
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
 from attention_core.diagnosis.report import make_columns, number_layers
+from matplotlib.figure import Figure
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
@@ -37,7 +38,7 @@ _GROWTH = (
     "the map itself, and by Propositions 4 and 5 of https://arxiv.org/abs/2203.05962 (without and "
     "with the residual sum)."
 )
-_COEFFICIENTS = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
+_ENTRIES = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
 # as they are named in a legend
 _BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
 _MAX_GRID = 400  # maps, of which each is a panel
@@ -90,57 +91,48 @@ def tabulate_leverage(report: Diagnosis) -> PageTable | None:
     """Return a row for each coefficient, the largest first; None where none was asked for."""
     rows = [
         [
-            TableCell(lever.mechanism),
-            TableCell(str(lever.layer), lever.layer),
-            TableCell(lever.coefficient),
-            TableCell(f"{lever.log_hfc_lfc:.3g}", lever.log_hfc_lfc),
-            TableCell(f"{lever.token_cosine:.3g}", lever.token_cosine),
+            TableCell(x.mechanism), TableCell(str(x.layer), x.layer), TableCell(x.coefficient),
+            *(TableCell(f"{value:.3g}", value) for value in (x.log_hfc_lfc, x.token_cosine)),
         ]
-        for lever in report.leverage or ()
-    ]
+        for x in report.leverage or ()
+    ]  # fmt: skip
     head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
     return PageTable("leverage", head, rows) if rows else None
 
 
 def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
     """Draw the report, the response of each head, the bounds, and the coefficients."""
-    image = embed_figure(lambda theme: plots.plot_diagnosis(report, theme), "report")
-    figures = [PageFigure(image, _REPORT)]
+
+    def draw_report(theme: str) -> Figure:
+        return plots.plot_diagnosis(report, theme)
+
+    drawn: list[tuple[Callable[[str], Figure], str, str]] = [(draw_report, "report", _REPORT)]
     responses = [layer.responses for layer in report.layers if layer.responses]
     if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
-        image = embed_figure(lambda _: plots.plot_spectra_grid(responses, first=0), "heads")
-        figures.append(PageFigure(image, _HEADS))
+        drawn.append((lambda _: plots.plot_spectra_grid(responses, first=0), "heads", _HEADS))
     if growth := collect_growth(report.layers):
         axes: dict[str, Any] = {"ylabel": "growth", "yscale": "log"}
-        image = embed_figure(lambda _: plots.plot_curves(growth, "layer", **axes), "growth")
-        figures.append(PageFigure(image, _GROWTH))
+        drawn.append((lambda _: plots.plot_curves(growth, "layer", **axes), "growth", _GROWTH))
     if entries := summarize_coefficients(report.layers):
-        image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
-        figures.append(PageFigure(image, _COEFFICIENTS))
-    return figures
+        drawn.append((lambda _: plots.plot_curves(entries, "layer"), "coefficients", _ENTRIES))
+    return [PageFigure(embed_figure(draw, name), caption) for draw, name, caption in drawn]
 
 
 def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
     """Return the measured growth and its bounds by layer, for a panel; {} where none is known."""
     curves: dict[str, Any] = {}
-    for name in _BOUNDS:
-        found = [
-            (layer.index, layer.bounds[name])
-            for layer in layers
-            if 0 < layer.bounds.get(name, 0) < math.inf
-        ]
-        if found:
-            curves[_BOUNDS[name]] = (*zip(*found, strict=True),)
+    for name, label in _BOUNDS.items():
+        bounds = {layer.index: layer.bounds.get(name, 0) for layer in layers}
+        found = {index: bound for index, bound in bounds.items() if 0 < bound < math.inf}
+        curves |= {label: ([*found], [*found.values()])} if found else {}
     return {"high-frequency norm": curves} if "measured" in curves and len(curves) > 1 else {}
 
 
 def summarize_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
     """Return for each coefficient its lowest, mean and highest entry by layer."""
     panels: dict[str, dict[str, Any]] = {}
+    summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
     for name in dict.fromkeys(name for layer in layers for name in layer.coefficients):
-        known = [layer for layer in layers if layer.coefficients.get(name)]
-        depth = [layer.index for layer in known]
-        entries = [layer.coefficients[name] for layer in known]
-        summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
-        panels[name] = {label: (depth, [*map(take, entries)]) for label, take in summary.items()}
+        known = {x.index: entries for x in layers if (entries := x.coefficients.get(name))}
+        panels[name] = {m: ([*known], [*map(take, known.values())]) for m, take in summary.items()}
     return panels

@@ -155,9 +155,9 @@ diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where
 verify: setup  ## recompute the metrics of a finished run from its checkpoint (RUN=its folder)
 	$(KIT) verify $(RUN)
 
-figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, CHECKPOINT=, OUT=)
-	$(KIT) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,CHECKPOINT,checkpoint) \
-		$(call text,BACKBONE,backbone) $(FIGURE_OUT) $(ARGS)
+figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, BACKBONE=, OUT=)
+	$(KIT) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,BACKBONE,backbone) \
+		 $(FIGURE_OUT) $(ARGS)
 
 figures: setup  ## draw all figures of a paper that can be drawn from what is here (PAPER=gfsa, OUT=)
 	$(KIT) figures $(call text,PAPER,paper) $(FIGURE_OUT) $(ARGS)

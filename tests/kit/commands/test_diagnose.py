@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from experiment_kit.__main__ import main
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.comparison import tabulate_models
 from experiment_kit.diagnosis.model_inputs import make_image
-from experiment_kit.diagnosis.page import collect_growth, summarize_coefficients
+from experiment_kit.diagnosis.page import summarize_coefficients
 from experiment_kit.errors import UserError
 from torch import nn
 from transformers import AutoConfig, AutoModel
@@ -123,18 +124,9 @@ def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, rea
     assert sentence in error
 
 
-def test_only_what_is_known_is_drawn() -> None:
-    class Layer:
-        def __init__(self, index, bounds, coefficients):
-            self.index, self.bounds, self.coefficients = index, bounds, coefficients
-
-    layers = [
-        Layer(0, {"measured": 0.5, "attention": 2.0, "alpha": 0.1}, {"w": [1.0, 3.0]}),
-        Layer(2, {"measured": 0.7}, {}),
-    ]
-    curves = collect_growth(layers)["high-frequency norm"]
-    assert curves == {"measured": ([0, 2], [0.5, 0.7]), "Prop. 4": ([0], [2.0])}
-    assert collect_growth(layers[1:]) == {}
+def test_coefficients_are_summarized_where_they_are_known() -> None:
+    layers = [SimpleNamespace(index=0, coefficients={"w": [1.0, 3.0]}),
+              SimpleNamespace(index=2, coefficients={})]  # fmt: skip
     lowest, mean, highest = summarize_coefficients(layers)["w"].values()
     assert (lowest, mean, highest) == (([0], [1.0]), ([0], [2.0]), ([0], [3.0]))
 

@@ -8,17 +8,6 @@ from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
 from matplotlib.figure import Figure
 
-TEMPLATE = """
-{% extends "page.html" %}
-{% set sections = ["Results", "More"] %}
-{% block body %}
-<h2 id="Results">Results</h2>
-{{ show_table(results) }}
-<h2 id="More">More</h2>
-{{ show_figures(figures) }}
-{% endblock %}
-"""
-
 
 def draw(theme):
     figure = Figure()
@@ -27,20 +16,20 @@ def draw(theme):
 
 
 def write_sample(path, text="a_b"):
-    """Write a page with a table and a figure; all of its texts are one."""
+    """Write a page of a comparison, all of whose texts are one."""
     cells = [TableCell("plain", 98.0), TableCell(text, 9.0, is_best=True, href=text)]
-    template = path.with_name("sample.html")
-    template.write_text(TEMPLATE)
+    table = PageTable(text, ["method", text], [cells] * 2, text)
     figures = [PageFigure(embed_figure(draw, text), text)]
-    results = PageTable(text, ["method", text], [cells] * 2, text)
-    write_page(path, template, title=text, results=results, figures=figures)
+    tables = dict.fromkeys(("results", "own", "differing", "runs"), table)
+    context = {"title": text, "shared": {text: text}, "figures": figures}
+    write_page(path, "compare.html", **context, **tables)
     return path.read_text()
 
 
 def test_a_page_has_contents_and_stands_alone(tmp_path) -> None:
     page = write_sample(tmp_path / "page.html")
     nav = page[page.index("<nav") : page.index("</nav>")]
-    assert re.findall(r'href="#([\w-]+)"', nav) == ["Results", "More"]
+    assert re.findall(r'href="#([\w-]+)"', nav) == ["Results", "Figures", "Settings", "Runs"]
     assert '<th scope="row" data-value="98.0">plain</th>' in page
     assert '<td data-value="9.0"><a href="a_b"><strong>a_b</strong></a></td>' in page
     assert not re.search(r"https?:|<link|@import", page)

@@ -29,7 +29,7 @@ from tests.kit.papers.figures.sources import HEADS, LAYERS, SCALARS, make_model,
 
 PRINTED = {"gfsa": 7, "attnscale": 12, "agf": 3, "record-straight": 7}
 DIAGRAMS = {"attnscale-3", "agf-1", "agf-2"}
-DRAWN = [entry for entry in list_figures() if not entry.is_diagram]
+DRAWN = [entry for entry in list_figures() if entry.draw != "diagram"]
 # lines, bars or images of all panels together, from the sources below
 SERIES = {
     "gfsa-1": 18, "gfsa-2": 8, "gfsa-3": 9, "gfsa-4": 8, "gfsa-5": 8, "gfsa-6": 2, "gfsa-7": 4,
@@ -95,7 +95,7 @@ def test_the_entries_are_the_printed_figures():
     assert [e.id for e in list_figures()] == [
         f"{paper}-{n}" for paper, count in PRINTED.items() for n in range(1, count + 1)
     ]
-    assert {e.id for e in list_figures() if e.is_diagram} == DIAGRAMS
+    assert {e.id for e in list_figures() if e.draw == "diagram"} == DIAGRAMS
     assert len(DRAWN) == 26
 
 
@@ -217,8 +217,7 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
     (["gfsa-2", "--runs=[{nlp}]"], "is a run of nlp; gfsa-2 is drawn from runs of vision"),
     (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
     (["gfsa-1", "--runs=[{nlp}]"], "gfsa-1 is not drawn from --runs: leave it out"),
-    (["gfsa-2", "--model=timm:a", "--runs=[b]"], "--runs and --model: draw gfsa-2 from one of"),
-    (["gfsa-2", "--backbone=deit_small"], "--checkpoint and --backbone belong together"),
+    (["gfsa-2", "--model=timm:a", "--runs=[b]"], "gfsa-2 is not drawn from --runs and --model"),
     (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
     (["record-straight-5", "--results={folder}"], "make table TABLE=record-straight-figure-5"),
     (["record-straight-7", "--runs=[{vision}]"], "its runs have no condition numbers"),

@@ -32,13 +32,13 @@ class SmoothingCallback(transformers.TrainerCallback):
         **kwargs: Any,
     ) -> None:  # fmt: skip
         """Diagnose the first samples of the evaluation data."""
-        batch = self.trainer._prepare_inputs(next(iter(eval_dataloader)))
+        network = self.trainer.accelerator.unwrap_model(model)
+        device = next(network.parameters()).device
         inputs = {
-            name: x[: self.samples] if isinstance(x, Tensor) else x
-            for name, x in batch.items()
+            name: x[: self.samples].to(device) if isinstance(x, Tensor) else x
+            for name, x in next(iter(eval_dataloader)).items()
             if "label" not in name
         }
-        network = self.trainer.accelerator.unwrap_model(model)
         report = self.reports[state.global_step] = diagnose(network, inputs, measures="light")
         self.trainer.log({
             f"smoothing/{measure}/{f'layer_{i - 1}' if i else 'embedding'}": value

@@ -31,21 +31,14 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
-ABOUT = (
-    "Mean ± sample standard deviation over seeds; a method without numbers has no finished run. "
-    "Samples or steps per second are of one device during training. High / low frequency and "
-    "cosine are of the tokens after the last layer: a low ratio and a cosine near 1 show "
-    "over-smoothing."
-)
 _HIGHER = re.compile(
     r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall|samples/s"
 )
 _LOWER = re.compile(r"loss|error|wer|cer|mae|perplexity|bits")
 MARKED = (
-    "Bold is best in its column: its 95 % confidence interval (Student's t over two seeds or more) "
-    "overlaps that of no other method."
+    "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
+    "seeds or more) overlaps that of no other method."
 )
-UNMARKED = f"No value is bold. {MARKED}"
 
 
 def compare(
@@ -81,8 +74,7 @@ def compare(
         make_folders(folder=chosen.folder)
         refuse_absent_data(missing)
         failures = run_missing(runs, chosen)
-    command = format_command(experiments, chosen.args, grid)
-    show_comparison(runs, own, command, chosen, "grid.html" if grid else "compare.html")
+    show_comparison(runs, own, chosen, "grid.html" if grid else "compare.html")
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
@@ -112,30 +104,9 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
     return PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
 
 
-def format_command(experiments: Sequence[Experiment], args: str = "", grid: str = "") -> str:
-    """Return the call of make that names every option of a comparison; "" chooses no overlay.
-
-    >>> e = Experiment(app="nlp", data="cola", backbone="bert_base", method="gfsa")
-    >>> format_command([e], args="--model.filter.K=5")
-    'make nlp METHODS=gfsa SEEDS=0 DATA=cola BACKBONE=bert_base RECIPE= PROFILE= PROTOCOL= \
-ARGS=--model.filter.K=5'
-    """
-    first = experiments[0]
-    options = {
-        "METHODS": ",".join(dict.fromkeys(e.method for e in experiments)),
-        "SEEDS": ",".join(dict.fromkeys(str(e.seed) for e in experiments)),
-        **{kind.upper(): getattr(first, kind) for kind in OVERLAYS},
-        **({"GRID": grid} if grid else {}),
-        **({"ARGS": args} if args else {}),
-    }
-    values = (f"{key}={shlex.quote(value) if value else ''}" for key, value in options.items())
-    return " ".join(["make", first.app, *values])
-
-
 def show_comparison(
-    runs: Mapping[Experiment, Run], own: PageTable, command: str, options: ComparisonOptions,
-    page: str,
-) -> None:  # fmt: skip
+    runs: Mapping[Experiment, Run], own: PageTable, options: ComparisonOptions, page: str
+) -> None:
     """Print the table of the finished runs, and write the page beside their folders.
 
     Raises NothingMeasuredError where no run finished.
@@ -156,9 +127,8 @@ def show_comparison(
     path = runs[first].task_folder / page
     differing, shared = compare_settings(records)
     context = {
-        "title": title, "about": ABOUT, "command": command, "own": own, "results": results,
-        "figures": draw_figures(methods, records, title), "differing": differing,
-        "shared": shared, "runs": tabulate_runs(records, path),
+        "title": title, "own": own, "results": results, "differing": differing, "shared": shared,
+        "figures": draw_figures(methods, records, title), "runs": tabulate_runs(records, path),
     }  # fmt: skip
     try:
         write_page(path, "compare.html", **context)
@@ -175,15 +145,14 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
     for record in records:
         for name, value in collect_numbers(record).items():
             found[name][record.label].append(value)
-    rows, note = [[TableCell(method)] for method in methods], UNMARKED
+    rows = [[TableCell(method)] for method in methods]
     for name, values in found.items():
         means = {method: MeanDeviation.from_values(v) for method, v in values.items()}
         best = find_best(means, is_higher_better(name))
-        note = MARKED if best else note
         for method, row in zip(methods, rows, strict=True):
             mean = means[method].mean if method in means else None
             row.append(TableCell(format_mean(values.get(method, [])), mean, method == best))
-    return PageTable("results", ["method", *found], rows, note if len(methods) > 1 else "")
+    return PageTable("results", ["method", *found], rows, MARKED if len(methods) > 1 else "")
 
 
 def is_higher_better(name: str) -> bool | None:

@@ -1,7 +1,6 @@
 """The command that diagnoses any models: tables, a page with figures, and verdicts."""
 
 import re
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -51,9 +50,7 @@ def diagnose_models(
     shape: list[int] | None = None,
     trust: list[str] | str = "",
 ) -> None:
-    """Say whether models over-smooth, from which layer on and by which step; write a page.
-
-    Several models, or a folder of checkpoints, are compared on the same samples.
+    """Say whether models over-smooth, where and by which step; compare several on one page.
 
     Args:
         models: timm:NAME; hf:FOLDER, also with a hub id, a model type such as bert, or minilm;
@@ -119,7 +116,7 @@ def diagnose_models(
     file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
     path = Path(out or f"runs/diagnosis/{file}.html")
     steps = {name: step for found in followed.values() for name, step in found.items()}
-    write_diagnosis_page(path, sys.argv[1:], reports, notes, steps)
+    write_diagnosis_page(path, reports, notes, steps)
     written = ", ".join(map(str, write_reports(path, reports)))
     took = f"{time.perf_counter() - began:.0f} s"
     console.print(f"{path}: {took}; {written}", markup=False, highlight=False, soft_wrap=True)

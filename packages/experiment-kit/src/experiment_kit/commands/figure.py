@@ -61,37 +61,28 @@ def make_figure(
     figure: str,
     runs: Sequence[str] | None = None,
     model: Sequence[str] | str = "",
-    checkpoint: str = "",
     backbone: str = "",
     **options: Any,
 ) -> None:
     """Draw a printed figure, such as gfsa-2, and say what the full one needs.
 
-    Without runs, model and checkpoint, it is drawn from the runs in the folder, or from the
-    published tables.
+    Without runs and model, it is drawn from the runs in the folder, or from published tables.
 
     Args:
         figure: a printed figure, such as gfsa-2
         runs: folders of finished runs
-        model: timm:NAME, hf:FOLDER or run:FOLDER, or several, such as [timm:NAME,hf:FOLDER]
-        checkpoint: a file of weights, with the backbone that they belong to
-        backbone: the model of the checkpoint
+        model: timm:NAME, hf:FOLDER, run:FOLDER or checkpoint:FILE, or several, such as
+            [timm:NAME,hf:FOLDER]
+        backbone: the model that weights of checkpoint:FILE belong to
         options: those of all figures
     """
     entry, chosen = find_figure(figure), FigureOptions(**options)
     models = [model] if isinstance(model, str) and model else [*model]
-    given = {"--runs": runs, "--model": models, "--checkpoint": checkpoint}
-    named = [name for name, value in given.items() if value]
-    if len(named) > 1:
-        raise UserError(f"{' and '.join(named)}: draw {entry.id} from one of them")
-    if bool(backbone) != bool(checkpoint):
-        raise UserError("--checkpoint and --backbone belong together: name both")
-    is_of_models = entry.draw in MODEL_FIGURES
-    allowed = ["--runs"] * bool(entry.groups) + ["--model", "--checkpoint"] * is_of_models
-    if not {*named} <= {*allowed}:
-        use = f"name {' or '.join(allowed)}, or " if allowed else ""
-        raise UserError(f"{entry.id} is not drawn from {named[0]}: {use}leave it out")
-    models = [f"checkpoint:{checkpoint}"] if checkpoint else models
+    allowed = ["--runs"] * bool(entry.groups) + ["--model"] * (entry.draw in MODEL_FIGURES)
+    named = [name for name, value in {"--runs": runs, "--model": models}.items() if value]
+    if len(named) > 1 or not {*named} <= {*allowed}:
+        use = f"name {' or '.join(allowed)}, or none" if allowed else "leave it out"
+        raise UserError(f"{entry.id} is not drawn from {' and '.join(named)}: {use}")
     draw_figure(entry, chosen, runs or (), models, backbone)
 
 
@@ -123,7 +114,7 @@ def draw_figure(
 
     Raises UserError where nothing that it is drawn from is here, with the command that makes it.
     """
-    if entry.is_diagram:
+    if entry.draw == "diagram":
         raise UserError(f"{entry.id} is a diagram, in which nothing is plotted: {entry.caption}")
     draw: Any
     given: Any

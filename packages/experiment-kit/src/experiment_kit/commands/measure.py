@@ -1,9 +1,7 @@
 """Commands that take the arguments of `fit`: efficiency and eigenvalues of a run.
 
-python -m experiment_kit efficiency <app> -c overlay.yaml ... --key=value
-    [--device=cuda] [--batch_size=128] [--precision=16-mixed] [--repeats=10]
-python -m experiment_kit eigenvalues <app> -c overlay.yaml ... --key=value
-    [--samples=8|all] [--epoch=best|last]
+python -m experiment_kit efficiency <app> ... [--device --batch_size --precision --repeats]
+python -m experiment_kit eigenvalues <app> ... [--samples=8|all] [--epoch=best|last]
 """
 
 import argparse

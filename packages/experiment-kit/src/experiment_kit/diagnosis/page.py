@@ -1,7 +1,5 @@
 """The page of diagnoses: a comparison, and verdict, layers, steps and maps of each model."""
 
-import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +8,6 @@ from typing import Any
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis, LayerDiagnosis
 from attention_core.diagnosis.report import make_columns, number_layers
-from matplotlib.figure import Figure
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
@@ -18,40 +15,27 @@ from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
 
 _LAYERS = (
-    "Tokens at the end of each layer, without outlier channels and tokens; layers and heads count "
-    "from 0. HFC/LFC divides the norm of their differences from the mean by that of the mean. The "
-    "columns with a sign are the changes of its logarithm by each kind of step, which the verdict "
-    "adds up. The cosine of pairs of tokens is absolute, then signed; the rank is the effective "
-    "one. largest is the largest norm of a token over the median. entropy is that of the maps as a "
-    "share of the largest one, maps the cosine of their columns, smooths and tied the shares of "
-    "heads and samples by their dominating eigenvalue."
+    "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "
+    "changes of log HFC/LFC by each kind of step. The cosine is absolute, then signed; largest is "
+    "the largest norm of a token over the median; entropy is relative; maps is the cosine of their "
+    "columns; smooths and tied are shares of heads and samples by their dominating eigenvalue."
 )
 _REPORT = (
     "Tokens by depth (0: before the first layer) with the limits of the verdict (dashed), the "
-    "change of log HFC/LFC by each step, "
-    "the response of the applied maps (means over heads), the singular values of the tokens, and "
-    "the shares of dominating eigenvalues."
+    "change of log HFC/LFC by each step, the response of the applied maps (means over heads), the "
+    "singular values of the tokens, and the shares of dominating eigenvalues."
 )
 _HEADS = "Gain at each frequency, a row for each layer and a column for each head."
-_GROWTH = (
-    "Growth of the high-frequency norm in the attention of each layer, and upper bounds on it: by "
-    "the map itself, and by Propositions 4 and 5 of https://arxiv.org/abs/2203.05962 (without and "
-    "with the residual sum)."
-)
 _ENTRIES = "Coefficients of the mechanisms by layer: the lowest, mean and highest entry."
-# as they are named in a legend
-_BOUNDS = {"measured": "measured", "map": "map", "attention": "Prop. 4", "residual": "Prop. 5"}
 _MAX_GRID = 400  # maps, of which each is a panel
 
 
 def write_diagnosis_page(
-    path: Path, arguments: Sequence[str], reports: Reports, notes: Mapping[str, Sequence[str]],
-    steps: Mapping[str, int],
-) -> None:  # fmt: skip
+    path: Path, reports: Reports, notes: Mapping[str, Sequence[str]], steps: Mapping[str, int]
+) -> None:
     """Write the page of reports by model, with a comparison where there are several.
 
-    `notes` say what was diagnosed, `arguments` are the command's, and `steps` are those of
-    checkpoints.
+    `notes` say what was diagnosed, and `steps` are those of checkpoints.
     """
     sections = [
         {
@@ -70,7 +54,6 @@ def write_diagnosis_page(
         path,
         "diagnosis.html",
         title=f"Diagnosis of {title}",
-        command=shlex.join(["python", "-m", "experiment_kit", *arguments]),
         models=sections,
         comparison=tabulate_models(reports) if several else None,
         curves=draw_comparison(reports, steps) if several else [],
@@ -101,31 +84,17 @@ def tabulate_leverage(report: Diagnosis) -> PageTable | None:
 
 
 def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
-    """Draw the report, the response of each head, the bounds, and the coefficients."""
-
-    def draw_report(theme: str) -> Figure:
-        return plots.plot_diagnosis(report, theme)
-
-    drawn: list[tuple[Callable[[str], Figure], str, str]] = [(draw_report, "report", _REPORT)]
+    """Draw the report, the response of each head, and the coefficients."""
+    image = embed_figure(lambda theme: plots.plot_diagnosis(report, theme), "report")
+    figures = [PageFigure(image, _REPORT)]
     responses = [layer.responses for layer in report.layers if layer.responses]
     if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
-        drawn.append((lambda _: plots.plot_spectra_grid(responses, first=0), "heads", _HEADS))
-    if growth := collect_growth(report.layers):
-        axes: dict[str, Any] = {"ylabel": "growth", "yscale": "log"}
-        drawn.append((lambda _: plots.plot_curves(growth, "layer", **axes), "growth", _GROWTH))
+        image = embed_figure(lambda _: plots.plot_spectra_grid(responses, first=0), "heads")
+        figures.append(PageFigure(image, _HEADS))
     if entries := summarize_coefficients(report.layers):
-        drawn.append((lambda _: plots.plot_curves(entries, "layer"), "coefficients", _ENTRIES))
-    return [PageFigure(embed_figure(draw, name), caption) for draw, name, caption in drawn]
-
-
-def collect_growth(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
-    """Return the measured growth and its bounds by layer, for a panel; {} where none is known."""
-    curves: dict[str, Any] = {}
-    for name, label in _BOUNDS.items():
-        bounds = {layer.index: layer.bounds.get(name, 0) for layer in layers}
-        found = {index: bound for index, bound in bounds.items() if 0 < bound < math.inf}
-        curves |= {label: ([*found], [*found.values()])} if found else {}
-    return {"high-frequency norm": curves} if "measured" in curves and len(curves) > 1 else {}
+        image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
+        figures.append(PageFigure(image, _ENTRIES))
+    return figures
 
 
 def summarize_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:

@@ -39,8 +39,7 @@ def read_run_record(label: str, folder: Path, **expected: str) -> RunRecord | No
 
 def read_config(path: Path) -> dict[str, Any] | None:
     """Return the config of a run; None if there is none. UserError if it is damaged."""
-    remedy = "restore it, or move the run's folder away to train it again"
-    return read_mapping(path, remedy, yaml.safe_load)
+    return read_mapping(path, "restore it, or move the run away to train it again", yaml.safe_load)
 
 
 def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:

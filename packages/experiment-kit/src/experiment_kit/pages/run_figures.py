@@ -29,7 +29,7 @@ WIDTH = 9.6  # inches, of a page
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure of a page: an image, which is empty where there is none, and a caption."""
+    """A figure of a page, or an empty image, and a caption."""
 
     image: Markup
     caption: str

@@ -1,19 +1,20 @@
 """Static pages: one file of HTML that needs no network, from a Jinja2 template.
 
-A page extends `page.html`, which says how; `macros.html` has tables, figures and lists.
+A page extends `page.html`; `macros.html` has tables, figures and lists.
 """
 
 import base64
 import os
+import shlex
+import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from attention_core.plots import render_figure
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from experiment_kit.run import write_atomically
@@ -21,18 +22,16 @@ from experiment_kit.run import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TEMPLATES = Path(str(files("experiment_kit.pages"))) / "templates"
 
-
-def write_page(path: Path, template: str | Path, **context: Any) -> None:
-    """Render a template of this package, or one that extends them, into one file."""
-    template = TEMPLATES / template
-    loader = FileSystemLoader([template.parent, TEMPLATES])
+def write_page(path: Path, template: str, **context: Any) -> None:
+    """Render a template of this package into one file; `command` is the one that is running."""
     environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
+        loader=PackageLoader("experiment_kit.pages"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    write_atomically(path, environment.get_template(template.name).render(**context))
+    command = shlex.join(["python", "-m", "experiment_kit", *sys.argv[1:]])
+    text = environment.get_template(template).render(command=command, **context)
+    write_atomically(path, text)
 
 
 def embed_figure(draw: Callable[[str], "Figure"], label: str) -> Markup:

@@ -82,11 +82,6 @@ class FigureEntry:
         """The paper and the number, as `gfsa-2`."""
         return f"{self.paper.replace('_', '-')}-{self.number}"
 
-    @property
-    def is_diagram(self) -> bool:
-        """True for a figure that shows an architecture, and plots nothing."""
-        return self.draw == "diagram"
-
 
 def list_figures(paper: str = "") -> list[FigureEntry]:
     """Return the figures of a paper, or of all; UserError, with the names, for an unknown one."""

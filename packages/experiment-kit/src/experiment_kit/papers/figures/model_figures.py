@@ -61,11 +61,12 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     measured = {}
     for label, model in _take_models(panels)[0].items():
         last = model.diagnosis.layers[-1].output
+        sigma, gains = spectral.singular_response(model.maps[-1].A, model.maps[-1].H)
         measured[label] = {
             "response": model.average_response(),
             "signed_token_cosine": model.diagnosis.curve("signed_token_cosine"),
             "singular_values": last.singular_values if last else [],
-            "singular_response": model.average_singular_response(),
+            "singular_response": (sigma.mean(0).tolist(), gains.mean(0).tolist()),
         }
     return plots.plot_smoothing(measured, width=width)
 
@@ -126,9 +127,8 @@ def draw_head_responses(entry: FigureEntry, panels: Panels, width: float) -> Fig
 
 def draw_spectra(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the response of every head for one sample."""
-    return plots.plot_spectra_grid(
-        [_transform_map(m.H) for m in _take_models(panels)[1].maps], width
-    )
+    maps = _take_models(panels)[1].maps
+    return plots.plot_spectra_grid([_transform_map(layer.H) for layer in maps], width)
 
 
 def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
@@ -136,19 +136,16 @@ def draw_cosines(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     models, _, lines = _take_models(panels)
     upper = {m: model for m, model in models.items() if model.method != "featscale"}
     lower = {m: model for m, model in models.items() if model.method != "attnscale"}
-    figure, axes = make_panels(2, 1 if width < 5 else 2, width=width)
-    axis = next(axes)
-    maps = {
-        label: (range(1, len(m.maps) + 1), [spectral.map_cosine(x.H).item() for x in m.maps])
-        for label, m in upper.items()
+    curves: dict[str, Any] = {
+        "|cosine| of columns of the maps": {
+            label: (range(1, len(m.maps) + 1), [spectral.map_cosine(x.H).item() for x in m.maps])
+            for label, m in upper.items()
+        },
+        "|cosine| of pairs of tokens": {
+            label: model.diagnosis.curve("token_cosine") for label, model in lower.items()
+        },
     }
-    plots.draw_curves(axis, maps, lines)
-    axis.set(title="attention maps", ylabel="|cosine| of columns")
-    show_integers(axis, "layer")
-    axis = next(axes)
-    plots.draw_curves(axis, {m: x.diagnosis.curve("token_cosine") for m, x in lower.items()}, lines)
-    axis.set(title="tokens", ylabel="|cosine| of pairs")
-    show_integers(axis, "block (0: embedding)")
+    figure = plots.plot_curves(curves, "layer (0: embedding)", lines=lines, width=width)
     plots.add_legend(figure, models)
     return figure
 
@@ -238,21 +235,21 @@ def trace_intensity(
 
     Source: appendix F.1 and propositions 4 to 6 of https://arxiv.org/abs/2203.05962
     """
-    scale, measured, bounds = X.norm(), [_norm(X)], []
+    scale, measured, bounds = X.norm(), [high_frequency_norm(X).norm()], []
     for block in blocks:
         output, upper = _bound_attention(block, X)
         if residual:
-            output, upper = X + output, _norm(X) + upper
+            output, upper = X + output, measured[-1] + upper
         if mlp:
             inner, weights = block.norm2(output), (block.mlp.fc1.weight, block.mlp.fc2.weight)
             added = block.ls2(block.mlp(inner))
             rate = math.prod(torch.linalg.matrix_norm(W, 2).item() for W in weights) * _GELU
-            rate = rate * _largest(block.ls2) * _norm(inner)
+            rate = rate * _largest(block.ls2) * high_frequency_norm(inner).norm()
             # a bound does not carry over the norm: this part starts at what was measured
             upper = upper + rate if residual else rate
             output = output + added if residual else added
         X = output
-        measured.append(_norm(X))
+        measured.append(high_frequency_norm(X).norm())
         bounds.append(upper)
     logs = torch.stack([*measured, *bounds]).div(scale).log().tolist()
     return logs[: len(measured)], logs[len(measured) :]
@@ -273,10 +270,6 @@ def _bound_attention(block: Any, X: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(scale: nn.Module) -> float:
     """Return the largest factor of a LayerScale, or of an identity."""
     return max((gamma.abs().max().item() for gamma in scale.parameters()), default=1.0)
-
-
-def _norm(X: Tensor) -> Tensor:
-    return high_frequency_norm(X).norm()
 
 
 MODEL_FIGURES: dict[str, Callable[[FigureEntry, Panels, float], Figure]] = {

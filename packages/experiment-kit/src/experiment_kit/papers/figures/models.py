@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from attention_core import diagnose, spectral
+from attention_core import diagnose
 from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import prepare_model
@@ -73,11 +73,6 @@ class DrawnModel:
 
         return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]
 
-    def average_singular_response(self) -> tuple[list[float], list[float]]:
-        """Return singular values of the last layer's map, and its filter's gains, over heads."""
-        sigma, gains = spectral.singular_response(self.maps[-1].A, self.maps[-1].H)
-        return sigma.mean(0).tolist(), gains.mean(0).tolist()
-
     def average_response(self) -> list[float]:
         """Return the mean response of the heads of the last layer."""
         heads = torch.tensor(self.diagnosis.layers[-1].responses, dtype=torch.float64)
@@ -85,23 +80,17 @@ class DrawnModel:
 
 
 def load_run_model(label: str, folder: Path, trust: Sequence[str] | str = ()) -> DrawnModel:
-    """Load the best epoch of a run, with a batch of its validation data.
-
-    Raises UserError for a run without a checkpoint.
-    """
+    """Load the best epoch of a run, with a batch of its validation data."""
     network, batches, _ = load_run(str(folder), [], SAMPLES, trust)
     method = (read_result(folder) or {}).get("method", "")
     return DrawnModel(label, network, *next(batches), method, folder=folder, trust=trust)
 
 
 def load_model(name: str, backbone: str, trust: Sequence[str] | str = ()) -> DrawnModel:
-    """Load a model by its name, as timm:NAME, hf:FOLDER, checkpoint:FILE or run:FOLDER.
-
-    It gets samples that are made, or those of the run. Raises UserError for another name.
-    """
+    """Load a model by its name, as timm:NAME, with samples that are made, or those of its run."""
     kind, _, rest = name.partition(":")
     if kind == "run" and rest:
         return load_run_model(rest, Path(rest), trust)
-    source = load_source(name, backbone=backbone)
+    source = load_source(name, None, backbone)
     batch, _ = source.make_batch([], SAMPLES)
     return DrawnModel(Path(rest).name, source.network, batch, weights=source.weights)

@@ -26,8 +26,8 @@ def draw_training(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure
         series = {tag: [run[tag] for run in runs if tag in run] for tag in LOSSES}
         return {tag: summarize_seeds(found) for tag, found in series.items() if found}
 
-    methods = _read_curves(panels, "|".join([*LOSSES, EPOCH]), summarize)
-    _refuse_empty(entry, methods, "losses in their folders")
+    tags, what = "|".join([*LOSSES, EPOCH]), "losses in their folders"
+    methods = _read_curves(entry, panels, tags, summarize, what)
     return plot_training_curves(methods, width=width, xlabel="epoch")
 
 
@@ -38,8 +38,8 @@ def draw_ratio_history(entry: FigureEntry, panels: PanelRuns, width: float) -> F
         last = [run[max(run, key=lambda tag: int(tag.rpartition("_")[2]))] for run in seeds if run]
         return {"HFC/LFC of the last layer's tokens": summarize_seeds(last)} if last else {}
 
-    methods = _read_curves(panels, RATIO, summarize)
-    _refuse_empty(entry, methods, "measures of the monitor: train them with spectral")
+    what = "measures of the monitor: train them with spectral"
+    methods = _read_curves(entry, panels, RATIO, summarize, what)
     return plot_training_curves(methods, width=min(width, 4.5))
 
 
@@ -54,9 +54,8 @@ def draw_condition_history(entry: FigureEntry, panels: PanelRuns, width: float) 
         }
         return {title: summarize_seeds(found) for title, found in layers.items() if found}
 
-    methods = _read_curves(panels, f"{CONDITION}|{SPECTRUM}", summarize)
     what = "condition numbers: the monitor of an older version did not log them"
-    _refuse_empty(entry, any("condition number of H" in found for found in methods.values()), what)
+    methods = _read_curves(entry, panels, f"{CONDITION}|{SPECTRUM}", summarize, what)
     figure = plot_training_curves(methods, width=width)
     figure.supylabel("mean and range over layers", fontsize=8)
     use_log_scale(figure.axes[0])
@@ -64,12 +63,15 @@ def draw_condition_history(entry: FigureEntry, panels: PanelRuns, width: float) 
 
 
 def _read_curves(
-    panels: PanelRuns, tags: str, summarize: Callable[[Sequence[Mapping[str, pd.Series]]], Panels]
-) -> dict[str, Panels]:
-    """Summarize the scalars whose tags match, those of each seed, by label."""
+    entry: FigureEntry, panels: PanelRuns, tags: str,
+    summarize: Callable[[Sequence[Mapping[str, pd.Series]]], Panels], what: str,
+) -> dict[str, Panels]:  # fmt: skip
+    """Summarize the scalars whose tags match by label; UserError where none has any."""
     runs = {label: seeds for panel in panels.values() for label, seeds in panel.items()}
     read = {label: [read_scalars(run, tags) for run in seeds] for label, seeds in runs.items()}
     found = {label: summarize(seeds) for label, seeds in read.items()}
+    if not any(found.values()):
+        raise UserError(f"{entry.id} cannot be drawn: its runs have no {what}")
     return {label: curves for label, curves in found.items() if curves}
 
 
@@ -84,11 +86,6 @@ def _count_epochs(scalars: Mapping[str, pd.Series]) -> dict[str, pd.Series]:
         for tag, series in scalars.items()
         if tag != EPOCH
     }
-
-
-def _refuse_empty(entry: FigureEntry, found: object, what: str) -> None:
-    if not found:
-        raise UserError(f"{entry.id} cannot be drawn: its runs have no {what}")
 
 
 RUN_FIGURES: dict[str, Callable[[FigureEntry, PanelRuns, float], Figure]] = {

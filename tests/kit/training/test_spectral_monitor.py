@@ -31,7 +31,7 @@ def batch():
 def stand_in(whole):
     """What the monitor takes of a trainer: a loader, and a plugin that changes nothing."""
     plugin = SimpleNamespace(convert_input=lambda given: given, forward_context=nullcontext)
-    data = SimpleNamespace(val_dataloader=lambda: [whole])
+    data = SimpleNamespace(val_dataloader=lambda: iter([whole]))
     return SimpleNamespace(datamodule=data, precision_plugin=plugin)
 
 

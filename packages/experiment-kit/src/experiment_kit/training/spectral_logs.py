@@ -85,12 +85,12 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
 def log_measures(
     loggers: Iterable[Any], step: int, measures: Measures, figures: bool, folder: Path
 ) -> None:
-    """Log a measurement of the run in a folder to Lightning's loggers, with figures if wanted."""
+    """Log a measurement of the run in a folder, with histograms and figures if they are wanted."""
     scalars, drawn = name_scalars(measures), None
     for logger in loggers:
         logger.log_metrics(scalars, step)
         board = logger.experiment
-        if hasattr(board, "add_histogram"):
+        if figures and hasattr(board, "add_histogram"):
             for tag, values in list_trained(measures):
                 if finite := list(filter(math.isfinite, values)):  # else it raises
                     board.add_histogram(tag, torch.tensor(finite), step)

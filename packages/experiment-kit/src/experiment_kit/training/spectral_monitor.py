@@ -15,6 +15,7 @@ from attention_core.diagnosis.report import Diagnosis
 from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
@@ -72,10 +73,10 @@ class SpectralMonitor(Callback):
     run has few measurements.
 
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
-    to each frequency, and the filter's coefficients; as scalars in every logger, as histograms and
-    figures in TensorBoard, and the newest of them in `spectral.json` of the trainer's
-    `default_root_dir`. Figures, condition numbers and singular values, which take longer, are
-    made at every tenth measurement and at the end. 0 steps disables the monitor.
+    to each frequency, and the filter's coefficients; as scalars in every logger, and the newest of
+    them in `spectral.json` of the trainer's `default_root_dir`. Condition numbers, singular values,
+    and histograms and figures for TensorBoard, which take longer, are made at every tenth
+    measurement and at the end. 0 steps disables the monitor.
 
     It takes any LightningModule that `diagnose` takes, without changing it:
 
@@ -84,9 +85,8 @@ class SpectralMonitor(Callback):
     A module that defines `predict_step` says by it how it takes a validation batch, whose first
     part has the tokens on axis 1; a batch whose parts do not all have the samples on axis 0 has a
     method `first(count)`. The valid tokens are those of `token_mask`, if there is one. Of other
-    modules, the first call of their largest part (in Lightning's sanity check, with a validation
-    batch) is repeated. Of an encoder and a decoder, the encoder is measured. What cannot be
-    measured has a warning.
+    modules, the first call of their largest part is repeated. Of an encoder and a decoder, the
+    encoder is measured.
     """
 
     def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:
@@ -101,7 +101,7 @@ class SpectralMonitor(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Keep the first call of the network if the module does not say how it takes a batch."""
         self.call = self.planned = None
-        if self.every_n_steps and not overrides_predict_step(pl_module):
+        if self.every_n_steps and not is_overridden("predict_step", pl_module):
             self._capture_call(pl_module)
 
     def on_train_batch_end(
@@ -201,12 +201,14 @@ class SpectralMonitor(Callback):
 
     def _load_call(self, trainer: Any, pl_module: Any) -> RepeatedCall:
         """Return the call of `predict_step` with the first samples of a validation batch."""
-        if not overrides_predict_step(pl_module):
+        if not is_overridden("predict_step", pl_module):
             raise ValueError(
                 "the steps do not call the network that holds the attention; define predict_step, "
                 "which takes a batch"
             )
-        batch = next(iter(_find_val_loader(trainer)))
+        given = trainer.val_dataloaders or trainer.train_dataloader
+        loaders = trainer.datamodule.val_dataloader() if trainer.datamodule else given
+        batch = next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders))
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
         batch = _crop_batch(batch, self._count_samples(first))
         batch = trainer.precision_plugin.convert_input(batch)
@@ -243,11 +245,6 @@ def list_measures(report: Diagnosis, full: bool) -> Measures:
     return measures
 
 
-def overrides_predict_step(model: Any) -> bool:
-    """Return True if a module says itself how it takes a batch."""
-    return type(model).predict_step is not LightningModule.predict_step
-
-
 def unshard_weights(model: nn.Module) -> None:
     """Gather the weights of sharded modules on every device."""
     for module in model.modules():
@@ -259,12 +256,10 @@ def unshard_weights(model: nn.Module) -> None:
 def gather_weights(model: nn.Module) -> Iterator[None]:
     """Gather sharded weights on every device for a time."""
     unshard_weights(model)
-    try:
-        yield
-    finally:
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+    yield
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def choose_period(step: int, every_n_steps: int) -> int:
@@ -275,13 +270,6 @@ def choose_period(step: int, every_n_steps: int) -> int:
     """
     doublings = (step // (20 * every_n_steps)).bit_length() - 1
     return every_n_steps * 2 ** max(0, doublings)
-
-
-def _find_val_loader(trainer: Any) -> Any:
-    if trainer.datamodule is not None:
-        return trainer.datamodule.val_dataloader()
-    loaders = trainer.val_dataloaders or trainer.train_dataloader
-    return loaders[0] if isinstance(loaders, list | tuple) else loaders
 
 
 def _crop_batch(batch: Any, count: int) -> Any:

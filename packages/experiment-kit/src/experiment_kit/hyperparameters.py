@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
 
@@ -15,9 +14,8 @@ _INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module fr
 def save_plain_hyperparameters(module: HyperparametersMixin, ignore: Sequence[str] = ()) -> None:
     """Save the arguments of the `__init__` that runs, as `save_hyperparameters` does, as data.
 
-    Classes, partials and objects become a `class_path` with `init_args`, from which
-    `load_from_checkpoint` builds them again. What has no such form, as a lambda, is left out: it
-    is an argument of `load_from_checkpoint`.
+    `load_from_checkpoint` builds objects again from `class_path` and `init_args`. What has no such
+    form, as a lambda, is left out.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is an instance of `nn.Module`")
@@ -57,10 +55,7 @@ def describe_value(value: Any) -> Any:
         return {"class_path": _find_import_path(value)}
     if inspect.isfunction(value):
         return _find_import_path(value)
-    if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.init]
-    else:
-        names = [*inspect.signature(type(value)).parameters]
+    names = [*inspect.signature(type(value)).parameters]
     if missing := [name for name in names if not hasattr(value, name)]:
         raise TypeError(f"{type(value).__name__} has no attribute {missing[0]}")
     options = {name: describe_value(getattr(value, name)) for name in names}

@@ -129,7 +129,7 @@ class SplitDataModule(LightningDataModule):
 
     def eval_loader(self, split: str) -> DataLoader[Any]:
         """Build a loader that keeps the order of the split."""
-        # by keyword: Lightning's predict rebuilds the loader, and cannot from positional arguments
+        # by keyword, from which Lightning's predict rebuilds the loader
         return DataLoader(self.splits[split], batch_size=self.batch_size, **self.loader_options())
 
     def train_dataloader(self) -> Any:

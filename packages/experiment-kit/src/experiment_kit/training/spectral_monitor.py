@@ -206,8 +206,10 @@ class SpectralMonitor(Callback):
                 "the steps do not call the network that holds the attention; define predict_step, "
                 "which takes a batch"
             )
-        given = trainer.val_dataloaders or trainer.train_dataloader
-        loaders = trainer.datamodule.val_dataloader() if trainer.datamodule else given
+        if trainer.datamodule is not None:
+            loaders = trainer.datamodule.val_dataloader()
+        else:
+            loaders = trainer.val_dataloaders or trainer.train_dataloader
         batch = next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders))
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
         batch = _crop_batch(batch, self._count_samples(first))

@@ -45,7 +45,7 @@ class Record(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         assert step is not None
         for name, value in metrics.items():
-            if not name.startswith(("train/steps", "train/peak")):
+            if not name.startswith("train/steps"):
                 self.values.append((step, name, value))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
@@ -138,7 +138,7 @@ def check_equal(folders: list[Path], records: list[Record], nets: list[Net], epo
         for record in records
     )
     assert one == two
-    unequal = ("train/steps", "train/peak") + MEANS * (ends[epoch] == ends[-1])
+    unequal = ("train/steps",) + MEANS * (ends[epoch] == ends[-1])
     mine, theirs = (
         {name: value for name, value in net.metrics.items() if not name.startswith(unequal)}
         for net in nets

@@ -59,12 +59,11 @@ def diff_data(run: Run, found: Mapping[str, Any]) -> str:
     if known is None:  # a run from before there were records
         return ""
     before, after = known["content"], found["content"]
-    if changed := [name for name in before if after.get(name, before[name]) != before[name]]:
-        return f"{changed[0]} has changed"
-    if all(known[key] == found[key] for key in ("files", "bytes", "names")):
-        return ""
-    other = sorted(before.keys() ^ after.keys())
-    return f"{other[0]} was added or removed" if other else "files have other names or sizes"
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            is_in_both = name in before and name in after
+            return f"{name} {'has changed' if is_in_both else 'was added or removed'}"
+    return "" if known["names"] == found["names"] else "files have other names or sizes"
 
 
 def describe_data(paths: Sequence[Path]) -> dict[str, Any]:

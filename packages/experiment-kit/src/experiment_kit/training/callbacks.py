@@ -4,8 +4,6 @@ import hashlib
 import json
 import math
 import random
-import resource
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -58,7 +56,7 @@ class StepSeed(Callback):
 class FiniteSteps(Callback):
     """Stop before a step whose loss or gradient is nan or infinite; name it, and what is saved.
 
-    A GPU is waited for once a step. Where a scaler of float16 skips such steps, it may.
+    Where a scaler of float16 skips such steps, it may.
     """
 
     def __init__(self, run: Run) -> None:
@@ -146,20 +144,11 @@ class FirstEpochsValidation(Callback):
             trainer.check_val_every_n_epoch = self.every_n_epochs
 
 
-def measure_peak_memory() -> float:
-    """Return this process's peak memory in MiB: of the GPU if there is one, else resident."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
-    unit = 2**20 if sys.platform == "darwin" else 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
-
-
 class EpochTimer(Callback):
     """Time training epochs and the newest test pass, in seconds; log steps per second.
 
-    The time of an epoch includes loading. It excludes validation, what is saved after it, and the
-    `untimed_seconds` of other callbacks. It is the sum over the processes that trained the epoch,
-    up to their last checkpoint. Steps per second count training steps alone.
+    The time of an epoch includes loading, but no validation and no `untimed_seconds` of other
+    callbacks. It is the sum over the processes that trained the epoch, up to their last checkpoint.
     """
 
     def __init__(self) -> None:
@@ -206,14 +195,13 @@ class EpochTimer(Callback):
         self.steps += 1
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the time of the epoch; log speed and peak memory."""
+        """Keep the time of the epoch; log the speed."""
         if seconds := self._measure_epoch(trainer):
             self.epochs.append(seconds)
         self.before, self.began = 0.0, None
         if self.steps:
-            speed, peak = self.steps / self.step_seconds, measure_peak_memory()
+            speed = self.steps / self.step_seconds
             pl_module.log("train/steps_per_second", speed, sync_dist=True)
-            pl_module.log("train/peak_mib", peak, sync_dist=True, reduce_fx="max")
         self.step_seconds, self.steps = 0.0, 0
 
     def on_test_start(self, *_: Any) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from attention_core.plots import MEASURES, add_legend, make_panels, render_figure
 from attention_core.plots.panels import show_integers
 from experiment_kit.run import write_atomically
@@ -54,6 +55,7 @@ def write_figures(results: Results, settings: Settings, folder: Path) -> list[Pa
         "evidence": partial(draw_summary, results, settings),
         "evidence-stacks": partial(draw_stacks, results),
         "evidence-signs": partial(draw_one, draw_signs, results["signs"]),
+        "evidence-spectra": partial(draw_one, draw_spectra, results["spectra"]),
         "evidence-task": partial(draw_one, draw_task, results["task"], settings),
     }
     paths = []
@@ -65,16 +67,52 @@ def write_figures(results: Results, settings: Settings, folder: Path) -> list[Pa
 
 
 def draw_summary(results: Results, settings: Settings) -> Figure:
-    """Draw the README's figure: attention alone, pre-LN blocks, and the eigenvalues in a ViT."""
+    """Draw the README's figure: attention alone, a trained model, and what changes its tokens."""
     figure, panels = make_panels(3, height=3.0, width=WIDTH)
-    for stack, title in (("attention", "attention alone"), ("pre_ln", "pre-LN blocks")):
-        axis = next(panels)
-        draw_collapse(axis, results["stacks"], stack, "token_cosine")
-        axis.set_title(f"{title}, {max(settings.stacks.depths)} layers")
-        axis.set(ylabel="|cosine| between tokens", ylim=(0, 1.03))
-        label_lines(axis)
-    draw_spectra(next(panels), results["spectra"])
+    axis = next(panels)
+    draw_collapse(axis, results["stacks"], "attention", "token_cosine")
+    axis.set_title(f"attention alone, {max(settings.stacks.depths)} layers")
+    axis.set(ylabel="|cosine| between tokens", ylim=(0, 1.03))
+    label_lines(axis)
+    draw_model(next(panels), results["minilm"])
+    draw_changes(next(panels), results["minilm"])
     return figure
+
+
+def draw_model(axis: Axes, rows: Sequence[Row]) -> None:
+    """Draw the cosine of tokens by layer of MiniLM, trained and with random weights."""
+    ends = [row for row in rows if row["step"] in ("input", "mlp")]
+    for weights, style in (
+        ("pretrained", {"color": "C0", "label": "trained"}),
+        ("random", {"color": "C7", "linestyle": "dashed", "label": "random weights"}),
+    ):
+        mine = [row for row in ends if row["weights"] == weights]
+        draw_by_depth(axis, mine, "token_cosine", style)
+    axis.set_title("MiniLM on sentences")
+    axis.set(ylabel="|cosine| between tokens", ylim=(0, 1.03))
+    show_integers(axis, "layer")
+    label_lines(axis)
+
+
+def draw_changes(axis: Axes, rows: Sequence[Row]) -> None:
+    """Draw the change of log HFC/LFC in trained MiniLM by what each branch adds to the tokens."""
+    trained = [row for row in rows if row["weights"] == "pretrained"]
+    value = {(row["depth"], row["step"]): row["hfc_lfc"] for row in trained}
+    value[0, "mlp"] = value[0, "input"]
+    depths = range(1, max(row["depth"] for row in trained) + 1)
+    changes = {
+        "attention": [value[d, "residual"] / value[d - 1, "mlp"] for d in depths],
+        "MLP": [value[d, "mlp_residual"] / value[d, "norm"] for d in depths],
+    }
+    for (label, ratios), shift, color in zip(
+        changes.items(), (-0.2, 0.2), ("C1", "C2"), strict=True
+    ):
+        axis.bar([d + shift for d in depths], np.log(ratios), 0.4, color=color, label=label)
+    axis.axhline(0, color=mpl.rcParams["text.color"], linewidth=0.6)
+    axis.set_title("what smooths trained MiniLM")
+    axis.set_ylabel("change of log HFC/LFC")
+    axis.legend()
+    show_integers(axis, "layer")
 
 
 def draw_one(draw: Callable[..., None], *arguments: Any) -> Figure:
@@ -134,7 +172,6 @@ def draw_spectra(axis: Axes, rows: Sequence[Row]) -> None:
     axis.set(yscale="log", ylabel="HFC / LFC of the tokens")
     axis.set_title("ViT by the eigenvalues of $W_V W_O$")
     show_integers(axis, "block")
-    label_lines(axis)
 
 
 def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:

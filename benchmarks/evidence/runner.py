@@ -1,6 +1,8 @@
 """Measurements that are made once: each is kept in a file of its own until it is deleted."""
 
+import csv
 import hashlib
+import io
 import json
 import math
 import time
@@ -105,13 +107,14 @@ def make_calls(
 def format_csv(rows: Sequence[Row]) -> str:
     """Format rows as CSV: four significant digits, empty where there is no value.
 
-    >>> print(format_csv([{"a": 0.123456, "b": None}]), end="")
-    a,b
-    0.1235,
+    >>> print(format_csv([{"a": 0.123456, "b": None, "c": "x, y"}]), end="")
+    a,b,c
+    0.1235,,"x, y"
     """
-    lines = [",".join(rows[0])]
-    lines += [",".join(map(format_value, row.values())) for row in rows]
-    return "\n".join(lines) + "\n"
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([rows[0], *(map(format_value, row.values()) for row in rows)])
+    return text.getvalue()
 
 
 def format_value(value: Any) -> str:

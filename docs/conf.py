@@ -16,8 +16,9 @@ project, author, copyright = "Allpass", "the Allpass authors", "the Allpass auth
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
-    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
     "sphinx-mathjax-offline",
+    "sphinx_copybutton",
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = [
@@ -51,7 +52,7 @@ autodoc_default_options = {
     "show-inheritance": False,
     "exclude-members": "training",
 }
-autosummary_generate = False
+napoleon_numpy_docstring = False
 
 
 def escape_bars(app: Any, what: str, name: str, owner: Any, options: Any, lines: list[str]) -> None:

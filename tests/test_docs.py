@@ -1,14 +1,18 @@
-"""The code of the documentation runs, every mechanism has a page, and every page is reached."""
+"""The code of the documentation runs, every mechanism has a page, and README's numbers are ours."""
 
+import csv
+import math
 import re
 import shlex
 from pathlib import Path
+from statistics import mean, stdev
 
 import attention_core
 import pytest
 from attention_core import kernels
 from experiment_kit.launch.overlays import list_overlays
 from experiment_kit.papers.spec import find_spec
+from scipy.stats import t
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -31,8 +35,9 @@ def read_code(page: Path) -> list[str]:
     "page", [p for p in [ROOT / "README.md", *PAGES] if read_code(p) and p.stem not in SLOW],
     ids=lambda page: page.stem,
 )  # fmt: skip
-def test_the_code_of_a_page_runs(page, monkeypatch):
+def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(DOCS / "figures"))
+    monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": page.stem}
     for block in read_code(page):
         exec(compile(block, str(page), "exec"), names)
@@ -67,3 +72,41 @@ def test_tables_rows_and_columns_in_the_commands_of_a_page_exist(page):
         profile, protocol = variables.get("PROFILE", "paper"), variables.get("PROTOCOL")
         assert spec.list_cells(profile, protocol or "validation", [0], **names)
         assert profile in ["paper", *list_overlays(spec.app, "profile")]
+
+
+def test_readme_has_the_counts_of_the_index():
+    readme, index = ((ROOT / p).read_text() for p in ("README.md", "docs/results/index.md"))
+    pattern = r"([\d,]+) of them can be measured.* (\d+) printed cells.*, (\d+) so that"
+    printed, measured, comparable = re.search(pattern, index).groups()
+    assert f"print {printed} values that can be measured. {measured} are measured here" in readme
+    assert f"; {comparable} so that they can be compared with the paper" in readme
+
+
+SOURCES = {  # a row of README: its table, rows of plain and of GFSA, column, profile, protocol
+    "JapaneseVowels, Transformer": (
+        *("agf-table-1", "transformer", "gfsa", "japanese_vowels", "paper", "published"),
+    ),
+    **{
+        f"{task}, MiniLM": ("gfsa-table-1", "minilm", "minilm-gfsa", column, "paper", "test")
+        for task, column in (("CoLA", "cola"), ("MRPC", "mrpc"), ("STS-B", "stsb"), ("RTE", "rte"))
+    },
+}
+
+
+def read_seeds(table: str, *place: str) -> list[float]:
+    with (DOCS / f"results/{table}.csv").open(encoding="utf-8") as file:
+        lines = sorted(csv.DictReader(file), key=lambda line: line["seed"])
+    keys = ("row", "column", "profile", "protocol")
+    return [float(line["value"]) for line in lines if tuple(line[k] for k in keys) == place]
+
+
+@pytest.mark.parametrize("label", SOURCES)
+def test_readme_has_the_results_of_the_runs(label):
+    table, plain, gfsa, *place = SOURCES[label]
+    ours, other = read_seeds(table, plain, *place), read_seeds(table, gfsa, *place)
+    gains = [b - a for a, b in zip(ours, other, strict=True)]
+    half = t.ppf(0.975, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+    low, high = mean(gains) - half, mean(gains) + half
+    text = f"{mean(ours):.2f} | {mean(other):.2f} | {mean(gains):+.2f} [{low:.2f}, {high:.2f}] |"
+    rows = (ROOT / "README.md").read_text().replace("−", "-").splitlines()
+    assert [row for row in rows if row.startswith(f"| {label} |") and row.endswith(text)]

@@ -1,12 +1,15 @@
 """Healthy files as people have them: each reader reads them rightly, or says why not."""
 
 import codecs
+import math
 from pathlib import Path
 
 import pytest
 from attention_graph.data.smiles_files import read_csv_rows, read_smi_rows
 from attention_nlp.data import CsvText, Devign, Glue, SuperGlue
+from attention_nlp.data.encoding import Example, encode_texts
 from attention_nlp.data.pretraining import read_text_files
+from attention_nlp.tokenizer import train_tokenizer
 from attention_sequence.data.listops import read_expressions
 from attention_sequence.data.retrieval import read_pairs
 from attention_sequence.data.text import read_reviews
@@ -78,6 +81,8 @@ LINES = {  # reader by name, file, content, reading
                [("\u00e9", None, 1)]),
     "text_files": (lambda path: [*read_text_files(path.parent)], "a.txt", "\u00e9\nb\n",
                    ["\u00e9\nb"]),
+    "json_texts": (lambda path: [*read_text_files(path.parent)], "a.jsonl",
+                   '{"text": "\u00e9"}\n', ["\u00e9"]),
     "uea": (read_series, "X.ts", f"{HEAD}1,2:3,4:a\u00e9\n",
             [("a\u00e9", [[1.0, 2.0], [3.0, 4.0]])]),
     "librispeech": (read_transcripts, "5-1.trans.txt", "5-1-0 one \u00e9\n", ["ONE \u00c9"]),
@@ -150,14 +155,27 @@ STRANGE = [  # reader, content, its reading or sentence
      [("(a,b)", [[1, 2], [4, 5]])]),
     ("uea", STAMPS + "(0,1,2),(1,2,3):a\n", "is no series"),
     ("uea", HEAD.replace("@class", "@TARGET"), "line 3: its targets are numbers, not classes"),
-    ("uea", HEAD + "1,2\n", "X.ts, line 5 is no series: no ':' and class label"),
+    ("uea", HEAD + "1,2\n", "X.ts, line 5 is no series: no value, or no ':' and"),
     ("uea", HEAD + "1,2:a\n1,2:3,4:a\n", "line 6: 2 features, not 1 as in the first series"),
     ("uea", HEAD + "1,2:a\n1,2,3:a\n", [("a", [[1, 2]]), ("a", [[1, 2, 3]])]),
     ("uea", HEAD + "1,2:3:a\n", "line 5 is no series: all input arrays must have the same"),
-    ("uea", HEAD + "?,NaN:1,2:a\n", "line 5, feature 0 has no value, or an infinite one"),
-    ("uea", HEAD + "1,2:4,inf:a\n", "line 5, feature 1 has no value, or an infinite one"),
+    ("uea", HEAD + "?,NaN:1,2:a\n", "line 5, feature 0 has no value, or one beyond 3e38"),
+    ("uea", HEAD + "1,2:4,inf:a\n", "line 5, feature 1 has no value, or one beyond 3e38"),
+    ("uea", HEAD + "1,2:4,-4e38:a\n", "line 5, feature 1 has no value, or one beyond 3e38"),
+    ("uea", HEAD + ":a\n", "X.ts, line 5 is no series: no value, or no ':' and class label"),
+    ("uea", HEAD + "1,,2:a\n", "X.ts, line 5 is no series: could not convert"),
+    ("uea", HEAD.upper() + "1, 2 : 3, 4 : a\n", [("a", [[1, 2], [3, 4]])]),
     ("uea", HEAD + "1,x:a\n", "X.ts, line 5 is no series: could not convert"),
     ("uea", HEAD, "X.ts holds no series"),
+    ("json_texts", '{"text": null}\n', 'a.jsonl, row 1: no JSON object with a text "text"'),
+    ("json_texts", '{"text": "a"}\n["b"]\n', "a.jsonl, row 2: no JSON object with"),
+    ("json_texts", '{"text":\n"a"}\n', "a.jsonl, line 1: not JSON"),
+    ("text_files", "a b " * 500_000, ["a b " * 500_000]),
+    ("text_files", "a\r\n \r\n\r\nb", ["a", "b"]),
+    ("smiles_csv", "smiles,target\nCC,1e400\nC,1e39\n", [("CC", math.inf), ("C", 1e39)]),
+    ("csv_text", "sep=,\ntext,label\na,b\n", "no column 'label', but sep=, $"),
+    ("csv_text", "\ufefftext;label\na;b\n", "texts.csv is separated by ';'"),
+    ("csv_text", "text,label\ra,x\rb,y\r", [["x", "a"], ["y", "b"]]),
     ("listops", "Source\tTarget\n[MAX 4 ]\t4\t\n", [(4, b"\x0a\x04\x0e")]),
     ("listops", "Source\tTarget\n[MAX 4 ]\t4\t5\n", "row 2: 3 cells, not 2"),
     ("listops", "Source\tTarget\n( ( [MAX\n", "row 2 has 1 cells, not 2: Source, Target"),
@@ -185,3 +203,15 @@ def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_p
             read(path)
     else:
         assert read(path) == right
+
+
+def test_a_text_without_a_token_and_a_single_class_are_refused(tmp_path) -> None:
+    (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
+    with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):
+        _ = CsvText(data_dir=str(tmp_path)).classes
+    texts, tokenizer = (
+        [Example("a", None, 0), Example("", None, 0)],
+        train_tokenizer("gpt2", [], 261),
+    )
+    with pytest.raises(UserError, match="text 2 of 2 has no token"):  # GPT-2's adds none
+        encode_texts(texts, tokenizer, 8)

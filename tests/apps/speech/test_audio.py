@@ -111,6 +111,9 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
     "nearly opposite ones": (encode("FLAC", "PCM_16", np.stack([WAVE, -0.95 * WAVE], 1)), CANCEL),
     **{f"{kind}, joined": (one * 2, JOINED) for kind, one in (PCM | {"Ogg": OGG}).items()},
     **{f"{kind}, cut": (one[:-999], DAMAGED) for kind, one in (PCM | {"Ogg": OGG}).items()},
+    "VOC, cut": (encode("VOC", "PCM_16")[:-999], DAMAGED),
+    **{f"{kind}, whose cut shows nowhere": (encode(kind, "PCM_16"), UNKNOWN)
+       for kind in ("PAF", "IRCAM", "AVR", "SVX", "PVF")},
     "FLAC, damaged in its middle": (FLAC[:4000] + bytes(64) + FLAC[4064:], DAMAGED),
     "not finite": (encode("WAV", "FLOAT", np.array([0, np.nan])), "samples that are not finite"),
     "no samples": (encode("WAV", "PCM_16", WAVE[:0]), "no samples"),

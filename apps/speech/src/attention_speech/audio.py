@@ -33,7 +33,10 @@ _BEGINS = [re.compile(begin, re.DOTALL) for begin in (
     rb"FORM....AIF[FC]", rb"NIST_1A\n", rb"riff\x2e\x91\xcf\x11", rb"caff\0\x01",
     rb"Creative Voice File\x1a",
 )]  # fmt: skip
-_VERSION = 3  # the manifest's content; another version goes into another folder
+# a cut is noticed in these formats
+_FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU", "CAF", "VOC", "NIST",
+            "RAW")  # fmt: skip
+_VERSION = 4  # the manifest's content; another version goes into another folder
 _MAX_NAMES = 3  # utterances that a note names
 # the format of an4's .raw files, which have no header
 _RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
@@ -118,7 +121,9 @@ def _is_cut(file: Any) -> bool:
     """Return True where libsndfile noted that there is less than the header says."""
     pattern = r"^ *(?:data|riff|SSND|Data Size) *: (\d+) \(should be (\d+)"
     sizes = re.findall(pattern, file.extra_info, re.MULTILINE)
-    return any(int(there) < int(said) < _OPEN_SIZE for said, there in sizes)
+    return "truncated file" in file.extra_info or any(
+        int(there) < int(said) < _OPEN_SIZE for said, there in sizes
+    )
 
 
 def resample_wave(wave: Tensor, sample_rate: int, new_rate: int = SAMPLE_RATE) -> Tensor:
@@ -144,6 +149,8 @@ def _open_audio(path: str | Path) -> Iterator[Any]:
     source = _check_header(path)
     try:
         files = [soundfile.SoundFile(source, **options)]
+        if files[0].format not in _FORMATS:
+            raise UnusableAudio(path, "no audio file of a known format")
         if files[0].format == "MP3":
             parts = split_mp3(Path(path).read_bytes())
             files = [soundfile.SoundFile(io.BytesIO(part)) for part in parts]

@@ -123,7 +123,7 @@ def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> N
 
 
 def test_a_list_chooses_among_more_classes_as_imagenet_100_does(imagenet) -> None:
-    (imagenet / "two.txt").write_text("elk cat")
+    (imagenet / "two.txt").write_text("elk cat", encoding="utf-8-sig")
     data = load_splits(imagenet, listing="two.txt")
     assert data.num_classes == 2
     assert [int(label) for _, label in data.splits["test"]] == [0] * 4 + [1] * 4
@@ -139,7 +139,7 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
         save_image(folder / f"train/{name}/images/{name}_0.JPEG", number)
         save_image(folder / f"val/images/val_{number}.JPEG", number)
         lines.append(f"val_{number}.JPEG\t{name}\t0\t0\t62\t62\n")
-    (folder / "val/val_annotations.txt").write_text("".join(reversed(lines)))
+    (folder / "val/val_annotations.txt").write_text("".join(reversed(lines)) + "\n")
     options = {"data_dir": str(tmp_path), "protocol": "test", "image_size": 8, "augment": PLAIN}
     data = ImageFolders("Tiny-ImageNet", **options)
     data.setup("fit")

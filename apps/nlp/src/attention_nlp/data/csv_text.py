@@ -66,7 +66,9 @@ class CsvText(LanguageData):
     @cached_property
     def classes(self) -> list[str]:
         """The names of the classes."""
-        return sorted({label for label, *_ in self.train_rows})
+        if len(found := sorted({label for label, *_ in self.train_rows})) < 2:
+            raise UserError(f"{self.file} has one class, {found[0]!r}: classification takes two")
+        return found
 
     @property
     def num_labels(self) -> int:  # type: ignore[override]

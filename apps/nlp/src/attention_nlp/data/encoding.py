@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.errors import UserError
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
@@ -32,6 +33,8 @@ def encode_texts(
         return_token_type_ids=True,
         return_attention_mask=False,
     )
+    if empty := [i for i, ids in enumerate(encoded["input_ids"], 1) if not ids]:
+        raise UserError(f"text {empty[0]} of {len(examples)} has no token: leave it out")
     targets = [example.target for example in examples]
     return list(zip(encoded["input_ids"], encoded["token_type_ids"], targets, strict=True))
 

@@ -68,7 +68,8 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
         elif line and line[0] not in "#%":
             features, _, label = line.rpartition(":") if header["@classlabel"] else (line, "", "")
             if not features:
-                raise UserError(f"{path}, line {number} is no series: no ':' and class label")
+                text = "no value, or no ':' and class label"
+                raise UserError(f"{path}, line {number} is no series: {text}")
             if header.get("@timestamps"):
                 features = re.sub(r"\([^(),]*,([^(),]*)\)", r"\1", features)
             yield number, features.split(":"), label.strip()
@@ -86,10 +87,11 @@ def read_ts_file(path: Path) -> SeriesSet:
         if series and len(values) != len(series[0]):
             counted = f"{len(values)} features, not {len(series[0])}"
             raise UserError(f"{path}, line {number}: {counted} as in the first series")
-        wrong = np.isnan(values).all(axis=1) | np.isinf(values).any(axis=1)
+        too_large = np.abs(values) > np.finfo(np.float32).max
+        wrong = np.isnan(values).all(axis=1) | too_large.any(axis=1)
         if wrong.any():
             feature = f"line {number}, feature {wrong.argmax()}"
-            raise UserError(f"{path}: {feature} has no value, or an infinite one")
+            raise UserError(f"{path}: {feature} has no value, or one beyond 3e38")
         series.append(values)
         labels.append(label)
     if not series:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.data.visible_files import is_hidden
@@ -234,7 +235,7 @@ class ImageFolder(ImageFolders):
 
 
 def _read_class_list(path: Path) -> list[str]:
-    names = sorted(set(path.read_text().split()))
+    names = sorted({name for line in read_text_lines(path) for name in line.split()})
     if len(names) < 2:
         raise UserError(f"data.classes: {path} must name two classes or more, not {len(names)}")
     return names
@@ -306,7 +307,7 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
 def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:
     """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
     numbers = {name: number for number, name in enumerate(classes)}
-    lines = (line.split("\t") for line in path.read_text().splitlines())
-    rows = [row for row in lines if row[1] in numbers]
+    lines = (line.split("\t") for line in read_text_lines(path))
+    rows = [row for row in lines if len(row) > 1 and row[1] in numbers]
     names = [f"images/{row[0]}" for row in rows]
     return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])

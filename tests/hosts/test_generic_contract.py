@@ -6,7 +6,6 @@ from functools import partial
 
 import pytest
 import torch
-import transformers as hf
 from attention_core import GFSA, AttnScale, Plain, Polynomial, attach, detach
 from attention_core.hosts.known_classes import (
     CALLING_CLASSES,
@@ -139,14 +138,3 @@ def test_neither_padding_nor_the_future_leaks(case, kind):
         assert stock_leaks == (case.family not in (CAUSAL if kind == "future" else SEPARATE))
         if not stock_leaks:
             assert not leaks(randomize(attach(model, GFSA)))
-
-
-@pytest.mark.parametrize("family", ["bloom", "falcon", "gptj", "gpt_neo"])
-def test_a_cache_is_refused_in_a_sentence(family):
-    case = next(case for case in TEXTS if case.family == family)
-    causal_class = getattr(hf, case.model_class.__name__.replace("Model", "ForCausalLM"))
-    model = randomize(attach(causal_class(case.config).eval(), GFSA))
-    ids = case.make_inputs()["input_ids"]
-    with pytest.raises(ValueError, match=r"use no cache \(use_cache=False\)"):
-        model.generate(ids, max_new_tokens=3, do_sample=False)
-    assert model.generate(ids, max_new_tokens=3, do_sample=False, use_cache=False).shape == (2, 12)

@@ -59,8 +59,12 @@ class FilteredForward(Filtered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's forward with its map filtered."""
+        return self.run_filtered(None, args, kwargs)
+
+    def run_filtered(self, make_cached: Any, args: Any, kwargs: Any) -> Any:
+        """Run the host's forward; `make_cached(A, v, n)` makes the operator of n new tokens."""
         products: list[str] = []
-        with FilterMap(self, products, []):
+        with FilterMap(self, products, [], make_cached):
             y: Any = self.host_class.forward(self, *args, **kwargs)
         if len(products) != 1:
             raise ValueError(
@@ -71,17 +75,17 @@ class FilteredForward(Filtered):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by the host's class: the adapter's class is made at run time."""
-        return _make_empty, (self.host_class,), self.__dict__
+        return _make_empty, (self.host_class, type(self).__bases__[0]), self.__dict__
 
 
 @cache
-def make_generic_adapter(host_class: Any) -> type[FilteredForward]:
+def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[FilteredForward]:
     """Return the adapter of a class."""
     known = KNOWN_CLASSES.get(f"{host_class.__module__}.{host_class.__qualname__}")
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
     body["__module__"] = __name__
-    return type(f"Filtered{host_class.__name__}", (FilteredForward, host_class), body)
+    return type(f"Filtered{host_class.__name__}", (base, host_class), body)
 
 
 def find_generic_adapter(module: nn.Module) -> type[FilteredForward] | None:
@@ -115,6 +119,6 @@ def applies_map(host_class: type[nn.Module]) -> bool:
     return any({SDPA, "softmax"} & set(code.__code__.co_names) for code in methods + called)
 
 
-def _make_empty(host_class: Any) -> Any:
-    adapter = make_generic_adapter(host_class)
+def _make_empty(host_class: Any, base: Any) -> Any:
+    adapter = make_generic_adapter(host_class, base)
     return adapter.__new__(adapter)

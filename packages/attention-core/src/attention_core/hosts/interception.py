@@ -47,8 +47,15 @@ class FilterMap(TorchFunctionMode):
     belong to the caller, because torch.compile forgets what a mode stores in itself.
     """
 
-    def __init__(self, module: Any, products: list[str], formed: list[FormedMap]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        products: list[str],
+        formed: list[FormedMap],
+        make_cached: Callable[[Any, Tensor, int], Any] | None = None,
+    ) -> None:
         super().__init__()
+        self.make_cached = make_cached
         self.module, self.owner = module, module.host_class.__name__
         self.products, self.formed = products, formed
 
@@ -161,7 +168,8 @@ class FilterMap(TorchFunctionMode):
             return F.scaled_dot_product_attention(q, k, u, mask, dropout_p, is_causal, scale=scale)
 
         A: Any = Host(attend, like=v)
-        if not isinstance(self.module.filter, Plain) and q.shape[-2] == k.shape[-2]:
+        is_square = q.shape[-2] == k.shape[-2]
+        if not isinstance(self.module.filter, Plain) and (is_square or self.make_cached):
             A = Softmax(q, k, mask, is_causal, dropout_p, scale)
         y = self._filter(A, v, (q.shape[-2], k.shape[-2]))
         axis = self.module.head_axis
@@ -169,12 +177,15 @@ class FilterMap(TorchFunctionMode):
 
     def _filter(self, A: Any, v: Tensor, lengths: tuple[int, ...]) -> Tensor:
         queries, keys = lengths
+        filter: Callable[[Any, Tensor], Tensor] = self.module.filter  # a call, so that hooks see it
+        if self.make_cached is not None:
+            cached = self.make_cached(A, v, queries)
+            return filter(cached, cached.new)
         if queries != keys and not isinstance(self.module.filter, Plain):
             raise ValueError(
                 f"{self.owner} has a map of {queries} queries and {keys} keys, which has no "
                 "powers: leave it out by layers= or where=, and use no cache (use_cache=False)"
             )
-        filter: Callable[[Any, Tensor], Tensor] = self.module.filter  # a call, so that hooks see it
         return filter(A, v)
 
     def _move_heads(self, x: Tensor) -> Tensor:

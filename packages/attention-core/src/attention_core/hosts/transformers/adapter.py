@@ -1,21 +1,23 @@
 """The adapter of an attention class, made from transformers' own."""
 
 import inspect
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
-from transformers.cache_utils import EncoderDecoderCache
 
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.generic import FilteredForward, make_generic_adapter
 from attention_core.hosts.hook_points import (
     find_host_class,
     find_import_path,
     has_cross_attention_name,
 )
+from attention_core.hosts.known_classes import TRANSFORMERS_CLASSES, KnownClass
 from attention_core.hosts.selection import adapter_for
+from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
 from attention_core.hosts.transformers.interface import (
     FILTERED,
     FILTERED_EAGER,
@@ -81,10 +83,8 @@ class FilteredInterface(Filtered):
                     f"{self.host_class.__name__} is called as cross-attention, which stays Plain: "
                     "its map has no powers"
                 )
-            past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
-            if past is not None:
-                has_halves = isinstance(past, EncoderDecoderCache)
-                kwargs["past"] = past.self_attention_cache if has_halves else past
+            if (rows := find_rows(self, named)) is not None:
+                kwargs["rows"] = rows
             mask = named.get("attention_mask")
             if isinstance(mask, Tensor) and mask.ndim == WINDOW_MASK_NDIM:
                 kwargs["allowed"] = _expand_regions(mask, named["hidden_states"])
@@ -93,6 +93,38 @@ class FilteredInterface(Filtered):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by the host's class: the adapter's class is made at run time."""
         return _make_empty, (self.host_class,), self.__dict__
+
+
+class FilteredForming(FilteredForward):
+    """An attention of transformers that forms its map itself, and may continue from a cache."""
+
+    rows: CachedRows | None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the host's forward with its map filtered."""
+        names = list(inspect.signature(self.host_class.forward).parameters)[1:]
+        rows = find_rows(self, dict(zip(names, args, strict=False)) | kwargs)
+        return self.run_filtered(rows and partial(_make_cached, rows), args, kwargs)
+
+
+def _make_cached(rows: CachedRows, A: Any, v: Tensor, n: int) -> CachedOperator:
+    return CachedOperator(A, v, n, rows)
+
+
+def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
+    """Return the rows of a module's filter in the cache that its forward is called with.
+
+    Training never continues from a cache, so that nothing is kept.
+    """
+    past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
+    if past is None or isinstance(module.filter, Plain):
+        return None
+    rows = CachedRows(past, module)
+    if module.training:
+        if rows.count_past():
+            raise ValueError("a filter cannot continue from a cache in training: call eval() first")
+        return None
+    return rows
 
 
 def _expand_regions(mask: Tensor, windows: Tensor) -> Tensor:
@@ -113,6 +145,8 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
         return import_module("attention_core.hosts.transformers.wavlm").FilteredWavLMAttention
     forward = inspect.unwrap(host_class.forward)
     code = getattr(forward, "__code__", None)
+    if TRANSFORMERS_CLASSES.get(f"{host_class.__module__}.{host_class.__name__}") == KnownClass():
+        return make_generic_adapter(host_class, FilteredForming)
     if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names:
         return None
     forward_args = tuple(inspect.signature(forward).parameters)[1:]

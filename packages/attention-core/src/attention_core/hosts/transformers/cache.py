@@ -4,102 +4,125 @@ The map of a step is (n, M): n new queries, M keys. `A (A v)` needs `A v` of all
 cache keeps the rows of the past tokens beside their values.
 """
 
+import copy
+from collections.abc import Callable
+from functools import cache, wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from attention_core.operators import Softmax, apply_operator, average
+from attention_core.operators import apply_operator, average
+
+# what changes a layer of a cache beside `update`
+_CHANGES = (
+    *("reset", "reorder_cache", "crop", "batch_repeat_interleave", "batch_select_indices"),
+    *("offload", "prefetch", "activate_past_recording"),
+)
 
 
-class FilterCacheLayer(DynamicLayer):
-    """A layer of a cache that also keeps the inputs of a filter's second and later applications.
+@cache
+def make_filter_layer(layer_class: Any) -> Any:
+    """Return a class of cache layers that keeps a filter's rows, and changes them as its keys.
 
-    `rows[i]` is the input of application i + 2, (B, H, M, D), for all tokens that are kept.
+    `rows[i]` is a layer of `layer_class` that holds the input of application i + 2 of a pass.
     """
 
-    rows: list[Tensor]
+    def change_rows(change: Callable[..., None]) -> Callable[..., None]:
+        @wraps(change)
+        def change_all(layer: Any, *args: Any, **kwargs: Any) -> None:
+            for each in (layer, *layer.rows):
+                change(each, *args, **kwargs)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.rows = []
+        return change_all
 
-    def count_kept(self, length: int) -> int:
-        """Return how many of `length` tokens are kept for the next step: all of them."""
-        return length
-
-    def store_rows(self, i: int, rows: Tensor) -> None:
-        """Keep the rows of an application for the next step."""
-        kept = self.count_kept(rows.shape[-2])
-        self.rows[i : i + 1] = [rows[..., rows.shape[-2] - kept :, :]]
-
-    def _update_rows(self, change: Any) -> None:
-        self.rows = [change(row) for row in self.rows]
-
-    def offload(self) -> None:
-        """Move the layer to the CPU."""
-        super().offload()
-        self._update_rows(lambda row: row.to("cpu", non_blocking=True))
-
-    def prefetch(self) -> None:
-        """Move the layer back to its device."""
-        super().prefetch()
-        if self.is_initialized:
-            self._update_rows(lambda row: row.to(self.device, non_blocking=True))
-
-    def reset(self) -> None:
-        """Remove all tokens."""
-        super().reset()
-        self.rows = []
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Reorder the samples by beam."""
-        super().reorder_cache(beam_idx)
-        self._update_rows(lambda row: row.index_select(0, beam_idx.to(row.device)))
-
-    def crop(self, length: int) -> None:
-        """Remove the last tokens: -length of them or, before transformers 5, all after `length`."""
-        super().crop(length)
-        if self.keys is not None:
-            kept = self.keys.shape[-2]
-            self._update_rows(lambda row: row[..., :kept, :])
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each sample."""
-        super().batch_repeat_interleave(repeats)
-        self._update_rows(lambda row: row.repeat_interleave(repeats, 0))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some of the samples."""
-        super().batch_select_indices(indices)
-        self._update_rows(lambda row: row[indices, ...])
+    names = [name for name in _CHANGES if hasattr(layer_class, name)]
+    body: dict[str, Any] = {name: change_rows(getattr(layer_class, name)) for name in names}
+    # transformers registers a class that names its type
+    body |= {"host_class": layer_class, "_layer_type": None}
+    return type(f"Filter{layer_class.__name__}", (layer_class,), body)
 
 
-class FilterSlidingLayer(FilterCacheLayer, DynamicSlidingWindowLayer):
-    """A layer of a cache that keeps the rows of a sliding window, as it keeps its keys."""
-
-    def count_kept(self, length: int) -> int:
-        """Return how many of `length` tokens the next step may see: the window without itself."""
-        records = getattr(self, "record_past", False)  # since transformers 5
-        return length if records else min(length, self.sliding_window - 1)
-
-    def crop(self, length: int) -> None:
-        """Remove the last tokens, and those that no later step sees."""
-        before = self.cumulative_length
-        DynamicSlidingWindowLayer.crop(self, length)
-        removed = before - self.cumulative_length
-        if self.keys is not None:
-            kept = self.keys.shape[-2]
-            self._update_rows(lambda row: row[..., : row.shape[-2] - removed, :])
-            self._update_rows(lambda row: row[..., row.shape[-2] - kept :, :])
+def make_row_layer(layer: Any) -> Any:
+    """Return an empty layer of a cache with the settings of a layer that keeps rows."""
+    row = copy.copy(layer)
+    row.__class__ = layer.host_class
+    row.keys, row.values, row.is_initialized = None, None, False
+    for name in ("cumulative_length", "cumulative_length_int"):
+        if isinstance(count := getattr(row, name, None), Tensor):
+            setattr(row, name, torch.zeros_like(count))
+        elif count is not None:
+            setattr(row, name, 0)
+    return row
 
 
-# the layers of a cache that can keep rows too
-_FILTER_LAYERS: dict[type, type[FilterCacheLayer]] = {
-    DynamicLayer: FilterCacheLayer,
-    DynamicSlidingWindowLayer: FilterSlidingLayer,
-}
+class CachedRows:
+    """The rows that a filter keeps in the layer of its module, counted from 0 in each pass.
+
+    A module may attend twice in a pass, so that one pass counts the applications of both calls.
+    """
+
+    def __init__(self, past: Cache, module: Any) -> None:
+        has_halves = isinstance(past, EncoderDecoderCache)
+        self.past: Any = past.self_attention_cache if has_halves else past
+        self.num_inputs = 0
+        self.index = getattr(module, "layer_idx", getattr(module, "layer_id", None))
+
+    def count_past(self) -> int:
+        """Return the number of tokens that the cache holds for the module."""
+        layers: Any = getattr(self.past, "layers", ())
+        known = self.index is not None and self.index < len(layers)
+        return int(layers[self.index].get_seq_length()) if known else 0
+
+    def find_layer(self) -> Any:
+        """Return the layer of the cache, converted to one that keeps rows.
+
+        Raises ValueError for a module without a layer of its own, and for quantized layers.
+        """
+        layers = getattr(self.past, "layers", ())
+        if self.index is None or self.index >= len(layers):
+            raise ValueError("a filter needs a cache with a layer for each attention module")
+        layer: Any = layers[self.index]
+        is_old = hasattr(layer, "max_cache_len") and not hasattr(layer, "cumulative_length")
+        if hasattr(layer, "_quantized_keys") or not hasattr(layer, "update") or is_old:
+            raise ValueError(
+                f"a filter needs the past tokens, which {type(layer).__name__} does not keep: "
+                "change the cache or set use_cache=False"
+            )
+        if not hasattr(layer, "host_class"):
+            layer_class: Any = type(layer)
+            layer.__class__, layer.rows = make_filter_layer(layer_class), []
+        return layer
+
+    def prepend_past(self, x: Tensor, num_keys: int) -> Tensor:
+        """Store new rows (B, H, n, D), and return them after those of the past, (B, H, M, D).
+
+        Raises ValueError for a cache that was filled without this filter.
+        """
+        layer, i, n = self.find_layer(), self.num_inputs, x.shape[-2]
+        self.num_inputs += 1
+        if i == len(layer.rows):
+            layer.rows.append(make_row_layer(layer))
+        row = layer.rows[i]
+        # a compiler cannot branch on the length of a static cache, a tensor
+        is_known = not torch.compiler.is_compiling()
+        if is_known and int(row.get_seq_length()) != int(layer.get_seq_length()) - n:
+            raise ValueError("the cache was filled without this filter: start from an empty one")
+        rows, _ = row.update(x, x[..., :0])
+        if rows.shape[-2] != num_keys:
+            raise ValueError("the cache and the keys differ in length: start from an empty cache")
+        return rows
+
+    def select_new(self, values: Tensor, n: int) -> Tensor:
+        """Return the values of the n new tokens, which a static cache writes at their positions."""
+        layer = self.find_layer()
+        end: Any = getattr(layer, "cumulative_length", None)
+        is_static = isinstance(end, Tensor) and values.shape[-2] > n
+        # a window that is full moves, and ends with the new tokens
+        if is_static and getattr(layer, "cumulative_length_int", 0) <= layer.max_cache_len:
+            return values.index_select(-2, torch.arange(n, device=values.device) + end - n)
+        return values[..., values.shape[-2] - n :, :]
 
 
 class CachedOperator:
@@ -107,23 +130,15 @@ class CachedOperator:
 
     .. math:: (A x)_{\mathrm{new}} = A_{\mathrm{new}} \, [x_{\mathrm{past}}; x_{\mathrm{new}}]
 
-    `new` holds the new values; the host's cache has the past ones. The past of any other x is in
-    `layer`, which stores each x in the order in which the filter applies A.
+    `new` holds the new values; the host's cache has the past ones. `rows` have the past of any
+    other x, stored in the order in which the filter applies A.
 
     Shapes: A (B, H, n, M), values (B, H, M, D), new (B, H, n, D).
-
-    Raises ValueError for a cache that was filled without this filter, and for a filter that
-    forms the map.
-
-    >>> k, v = torch.zeros(1, 1, 2, 4), torch.tensor([[[[1.0], [3.0]]]])
-    >>> A = CachedOperator(Softmax(k, k, is_causal=True), v, FilterCacheLayer())
-    >>> (A @ (A @ A.new)).flatten()
-    tensor([1.0000, 1.5000])
     """
 
-    def __init__(self, A: Softmax, values: Tensor, layer: FilterCacheLayer) -> None:
-        self.A, self.values, self.layer, self.num_inputs = A, values, layer, 0
-        self.new = values[..., values.shape[-2] - A.q.shape[-2] :, :]
+    def __init__(self, A: Any, values: Tensor, n: int, rows: CachedRows) -> None:
+        self.A, self.values, self.rows = A, values, rows
+        self.new = rows.select_new(values, n)
 
     def __matmul__(self, x: Tensor) -> Tensor:
         """Attend to all tokens so far."""
@@ -140,42 +155,4 @@ class CachedOperator:
     def _prepend_past(self, x: Tensor) -> Tensor:
         if x is self.new:
             return self.values
-        rows, i = self.layer.rows, self.num_inputs
-        self.num_inputs += 1
-        past = self.values.shape[-2] - x.shape[-2]
-        if past == 0:
-            del rows[i:]  # rows of an earlier sequence are invalid
-        else:
-            if i >= len(rows) or rows[i].shape[-2] < past:
-                raise ValueError(
-                    "the cache was filled without this filter: start from an empty one"
-                )
-            x = torch.cat([rows[i], x], -2)
-        self.layer.store_rows(i, x)
-        return x[..., x.shape[-2] - self.values.shape[-2] :, :]
-
-
-def find_filter_cache_layer(past: Cache, module: Any, length: int) -> FilterCacheLayer:
-    """Return the cache layer of an attention module, converted to keep a filter's rows too.
-
-    Raises ValueError for a module without a layer of its own, for a cache that does not keep all
-    tokens (static, quantized, paged), and if its keys are not `length` tokens.
-    """
-    index = getattr(module, "layer_idx", None)
-    if index is None or index >= len(past.layers):
-        raise ValueError("a filter needs a cache with a layer for each attention module")
-    layer = past.layers[index]
-    if type(layer) in _FILTER_LAYERS:
-        layer.__class__ = _FILTER_LAYERS[type(layer)]
-        layer.rows = []
-    if type(layer) not in _FILTER_LAYERS.values():
-        raise ValueError(
-            f"a filter needs the past tokens of a DynamicCache, not of {type(layer).__name__}: "
-            "change the cache or set use_cache=False"
-        )
-    # a sliding layer that records its past keeps more than it returns
-    records = getattr(layer, "record_past", False)
-    num_keys = -1 if layer.keys is None else layer.keys.shape[-2]
-    if num_keys != layer.count_kept(length) and not (records and num_keys > length):
-        raise ValueError("the cache and the keys differ in length: start from an empty cache")
-    return layer
+        return self.rows.prepend_past(x, self.values.shape[-2])

@@ -5,17 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, form_filtered_map
-from attention_core.hosts.transformers.cache import (
-    CachedOperator,
-    FilterCacheLayer,
-    find_filter_cache_layer,
-)
+from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
 from attention_core.operators import FormedSoftmax, Host, Softmax
 
 try:
@@ -55,7 +50,7 @@ def filtered_attention_forward(
     scaling: float | None = None,
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
-    past: Cache | None = None,
+    rows: CachedRows | None = None,
     allowed: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
@@ -88,7 +83,6 @@ def filtered_attention_forward(
         if not wants_map:
             return y, None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    layer = None if is_plain or past is None else _find_cache_layer(past, module, query, key)
     if key.shape[1] != query.shape[1]:  # groups of heads share keys and values
         repeats = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
@@ -97,9 +91,10 @@ def filtered_attention_forward(
     if is_formed:
         A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap, s_aux)
     if not is_plain or is_formed:
-        cached = None if layer is None else CachedOperator(A, value, layer)
-        y = filter(A, value) if cached is None else filter(cached, cached.new)
-        y = y.transpose(1, 2).contiguous()
+        operator: Any = A
+        if rows is not None and not is_plain:
+            operator = CachedOperator(A, value, query.shape[-2], rows)
+        y = filter(operator, getattr(operator, "new", value)).transpose(1, 2).contiguous()
     return y, _form_map(filter, A) if wants_map else None
 
 
@@ -110,16 +105,6 @@ def _filtered_eager_forward(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor |
 def _make_full_mask(**kwargs: Any) -> Tensor | None:
     # additive: other attention of the same model, which no filter changes, adds it to its logits
     return eager_mask(**kwargs)
-
-
-def _find_cache_layer(
-    past: Cache, module: nn.Module, query: Tensor, key: Tensor
-) -> FilterCacheLayer | None:
-    if not module.training:
-        return find_filter_cache_layer(past, module, key.shape[-2])
-    if query.shape[-2] != key.shape[-2]:
-        raise ValueError("a filter cannot continue from a cache in training: call eval() first")
-    return None  # training never continues from a cache, so nothing is kept
 
 
 def _merge_masks(

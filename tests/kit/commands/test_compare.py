@@ -28,7 +28,7 @@ def finish_run(run, experiment):
     (run.folder / "spectral.json").write_text(json.dumps(depth))
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
     # the first epoch warms up
-    write_scalars(run.folder, "z_run/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
+    write_scalars(run.folder, "train/steps_per_second", {0: 1.0, 1: 10.0, 2: 10.0})
     write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
     metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
     run.write_result(make_result(run, experiment, parameters=22050736, metrics=metrics))

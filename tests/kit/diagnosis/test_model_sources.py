@@ -2,16 +2,21 @@
 
 import pytest
 import torch
+from experiment_kit.cli import run_app
 from experiment_kit.data.download import WEIGHT_PACKAGES
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.model_sources import (
     RANDOM,
+    load_run,
     load_timm,
     load_transformers,
 )
 from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import Experiment, build_run, load_app, load_best_epoch
 from transformers import AutoConfig, AutoModel
+
+from tests.apps.tiny import NARROW
 
 SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
          "intermediate_size": 24, "vocab_size": 13}  # fmt: skip
@@ -105,3 +110,19 @@ def test_weights_of_another_model_are_named(bert) -> None:
     (bert / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match="transformers cannot load"):
         load_transformers(str(bert))
+
+
+def test_the_start_of_a_run_has_the_weights_before_its_first_step(tmp_path) -> None:
+    names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
+    short = (
+        "--trainer.max_steps=1",
+        "--trainer.limit_val_batches=1",
+        "--trainer.val_check_interval=1",
+    )
+    args = (*NARROW, *short, "--model.optimizer.init_args.lr=1e-30")
+    experiment = Experiment(**names, profile="smoke", args=args)
+    run_app(load_app("sequence"), ["fit", *experiment.arguments(str(tmp_path))])
+    folder = str(next(tmp_path.rglob("result.json")).parent)
+    best, start = (load_run(folder, [], 1, load=f)[0] for f in (load_best_epoch, build_run))
+    pairs = zip(best.parameters(), start.parameters(), strict=True)
+    assert all(torch.allclose(a, b, rtol=0, atol=1e-20) for a, b in pairs)

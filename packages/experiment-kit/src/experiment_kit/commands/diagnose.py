@@ -23,6 +23,7 @@ from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.launch.plan import build_run, load_best_epoch
 from experiment_kit.pages.tables import print_page_table
 
 # each at identity
@@ -54,8 +55,9 @@ def diagnose_models(
 
     Args:
         models: timm:NAME; hf:FOLDER, also with a hub id, a model type such as bert, or minilm;
-            run:FOLDER of a finished run; checkpoint:FILE with --backbone or --class;
-            class:PACKAGE.MODULE:CLASS; a folder of checkpoints, hf:FOLDER or checkpoint:FOLDER
+            run:FOLDER of a finished run, start:FOLDER for its first step; checkpoint:FILE with
+            --backbone or --class; class:PACKAGE.MODULE:CLASS; a folder of checkpoints, hf:FOLDER
+            or checkpoint:FOLDER
         input: files or a folder of images, texts (a sample a line) or recordings, or the batch
             of a file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
@@ -127,8 +129,9 @@ def load_model_and_batch(
 ) -> tuple[Any, Any, Tensor | None, list[str]]:
     """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
     kind, _, name = model.partition(":")
-    if kind == "run" and name:
-        network, batches, note = load_run(name, find_input_files(paths), samples, trust)
+    if kind in ("run", "start") and name:
+        load = load_best_epoch if kind == "run" else build_run
+        network, batches, note = load_run(name, find_input_files(paths), samples, trust, load)
         (batch, mask), notes = next(batches), [note]
     else:
         source = load_source(model, **options)
@@ -155,7 +158,7 @@ def diagnose_network(
         report = attention_core.diagnose(network, batch, **options)
     # a run is named by the end of its path
     kind, _, name = model.partition(":")
-    short = "/".join(Path(name).parts[-3:]) if kind == "run" else name
+    short = "/".join(Path(name).parts[-3:]) if kind in ("run", "start") else name
     names = [re.sub(r"^run\.(model\.)?", "", layer.name) for layer in report.layers]
     pairs = zip(report.layers, names, strict=True)
     layers = [replace(layer, name=own) for layer, own in pairs]

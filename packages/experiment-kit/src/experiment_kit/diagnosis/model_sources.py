@@ -22,8 +22,8 @@ from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
 FORMS = (
-    "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER, checkpoint:FILE or "
-    "class:PACKAGE.MODULE:CLASS"
+    "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER, start:FOLDER, "
+    "checkpoint:FILE or class:PACKAGE.MODULE:CLASS"
 )
 RANDOM = "The weights are random"  # the start of a sentence on weights
 _MAX_TOKENS = 128  # longer texts are cut
@@ -282,14 +282,18 @@ class PredictStep(nn.Module):
 
 
 def load_run(
-    folder: str, files: Sequence[Path], samples: int | None, trust: Sequence[str] | str = ()
+    folder: str,
+    files: Sequence[Path],
+    samples: int | None,
+    trust: Sequence[str] | str = (),
+    load: Callable[..., tuple[Any, Any]] = load_best_epoch,
 ) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
     """Return the model of a finished run, its batches with their masks, and a sentence on both.
 
     The batches are of the validation data, or of files, and hold at most `samples` samples.
     """
     path = Path(folder)
-    module, data = load_best_epoch(path, read_run(path)["app"], trust)
+    module, data = load(path, read_run(path)["app"], trust)
     if files:
         _, data.splits["named"] = data.read_files(list(files))
         loader = data.eval_loader("named")
@@ -307,6 +311,7 @@ def load_run(
         return tuple(batch), module.token_mask(batch)
 
     what = ", ".join(map(str, files)) if files else "the run's validation data"
-    note = f"The weights are those of the best epoch of {folder}; the batch is of {what}."
+    epoch = "best epoch" if load is load_best_epoch else "first step"
+    note = f"The weights are those of the {epoch} of {folder}; the batch is of {what}."
     network = PredictStep(module.cpu(), first).eval()
     return network, map(crop_batch, chain([first], batches)), note

@@ -9,6 +9,7 @@ from pydoc import locate
 from typing import Any, Literal
 
 import torch
+from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, read_settings
@@ -263,14 +264,22 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def load_best_epoch(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
-    """Build the model of a finished run with the weights of its best epoch, and its data.
+    """Build the model of a finished run with the weights of its best epoch, and its data."""
+    model, data = build_run(folder, app, trust)
+    load_state(model, find_weights(folder))
+    return model, data
+
+
+def build_run(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+    """Build the model of a run with the weights of its first step, and its data.
 
     Its config may name classes of this project, and those in `trust`; UserError for others.
     """
     config = folder / "config.yaml"
     with restrict_classes(config, trust):
-        model, data = AppCLI(load_app(app), ["fit", "-c", str(config)]).build_model_and_data()
-    load_state(model, find_weights(folder))
+        cli = AppCLI(load_app(app), ["fit", "-c", str(config)])
+        seed_everything(cli.settings.seed_everything, workers=True, verbose=False)
+        model, data = cli.build_model_and_data()
     model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     data.prepare_data()
     return model, data

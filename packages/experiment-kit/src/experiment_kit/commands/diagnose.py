@@ -21,7 +21,7 @@ from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
 from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
 from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
-from experiment_kit.diagnosis.page import write_diagnosis_page
+from experiment_kit.diagnosis.page import write_diagnosis_page, write_figures
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import build_run, load_best_epoch
 from experiment_kit.pages.tables import print_page_table
@@ -38,6 +38,7 @@ def diagnose_models(
     layers: str = "",
     samples: int = 8,
     out: str = "",
+    figure: str = "",
     pretrained: bool = False,
     random: bool = False,
     backbone: str = "",
@@ -63,6 +64,7 @@ def diagnose_models(
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
         out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
+        figure: FILE, for the panels of the verdict of one model, FILE-light.svg and FILE-dark.svg
         pretrained: demand the pretrained weights of timm and of the hub; by default they are taken
             where the cache or the hub has them, and are random elsewhere
         random: take random weights, and do not ask the hub
@@ -92,6 +94,8 @@ def diagnose_models(
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
     several = len(names) > 1 or bool(attached)
+    if figure and several:
+        raise UserError(f"--figure={figure} is of one model: name one")
     options = {
         "mechanisms": chosen if mechanisms != "" or several else None,
         "where": where or None, "layers": layers or None,
@@ -119,6 +123,8 @@ def diagnose_models(
     path = Path(out or f"runs/diagnosis/{file}.html")
     steps = {name: step for found in followed.values() for name, step in found.items()}
     write_diagnosis_page(path, reports, notes, steps)
+    if figure:
+        write_figures(figure, reports[names[0]])
     written = ", ".join(map(str, write_reports(path, reports)))
     took = f"{time.perf_counter() - began:.0f} s"
     console.print(f"{path}: {took}; {written}", markup=False, highlight=False, soft_wrap=True)

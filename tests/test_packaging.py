@@ -38,6 +38,15 @@ def test_the_root_lists_every_package():
     assert set(root["project"]["dependencies"]) == names == set(root["tool"]["uv"]["sources"])
 
 
+@pytest.mark.parametrize("member", MEMBERS, ids=str)
+def test_a_package_is_named_as_it_is_imported_and_its_commands_exist(member):
+    project = MEMBERS[member]
+    assert project["name"].replace("-", "_") == find_package(member)
+    for target in project.get("scripts", {}).values():
+        module, name = target.split(":")
+        assert callable(getattr(import_module(module), name))
+
+
 def dry_run_make(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["make", "--dry-run", "setup", "VENV=/nonexistent/venv", *arguments]
     environment = os.environ | {"CPU": "x86_64"}  # as openSUSE sets it

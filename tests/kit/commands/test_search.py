@@ -16,7 +16,7 @@ from experiment_kit.run import Run
 
 from tests.kit.run_results import make_result
 
-pytest.importorskip("optuna", reason="optuna, of allpass-kit[search], is not installed")
+pytest.importorskip("optuna", reason="optuna, of experiment-kit[search], is not installed")
 
 GRID = "--grid=model.kernel.K=2,3,4,5 model.kernel.gamma=0.1,0.01,0.001"
 NAMES = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "profile": "small"}

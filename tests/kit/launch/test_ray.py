@@ -20,7 +20,7 @@ from tests.kit.launch.test_jobs import make_job, read_starts
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A Ray of two nodes on this machine; the test is skipped where Ray is not installed."""
-    ray = pytest.importorskip("ray", reason="allpass-kit[ray] is not installed")
+    ray = pytest.importorskip("ray", reason="experiment-kit[ray] is not installed")
     for name in ("USAGE_STATS_ENABLED", "enable_metrics_collection"):
         monkeypatch.setenv(f"RAY_{name}", "0")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # whatever tokens are on this machine
@@ -64,7 +64,7 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
 
 
 def test_an_address_that_does_not_answer_is_one_sentence_in_time() -> None:
-    pytest.importorskip("ray", reason="allpass-kit[ray] is not installed")
+    pytest.importorskip("ray", reason="experiment-kit[ray] is not installed")
     began = time.monotonic()
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ def test_an_address_that_does_not_answer_is_one_sentence_in_time() -> None:
 
 def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"ray is missing: pip install 'allpass-kit\[ray"):
+    with pytest.raises(UserError, match=r"ray is missing: pip install 'experiment-kit\[ray"):
         choose_places("ray", "")
     with pytest.raises(UserError, match="--address=a needs --launcher=ray"):
         choose_places("local", "a")

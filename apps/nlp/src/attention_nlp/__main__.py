@@ -1,8 +1,11 @@
-"""`python -m attention_nlp {fit,validate,test,predict}`."""
+"""`attention-nlp {fit,validate,test,predict}`."""
+
+from functools import partial
 
 from experiment_kit.cli import run_app
 
 from attention_nlp import APP
 
+main = partial(run_app, APP)
 if __name__ == "__main__":
-    run_app(APP)
+    main()

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("torch", "lightning", "attention-core", "experiment-kit")
-# their names in a package index, where that is not the name in results
-_DISTRIBUTIONS = {"attention-core": "allpass-core", "experiment-kit": "allpass-kit"}
 _MORE_PACKAGES = ("numpy", "timm", "transformers", "speechbrain", "torch-geometric")
 
 
@@ -66,7 +64,7 @@ def _find_versions(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(_DISTRIBUTIONS.get(name, name))
+            found[name] = metadata.version(name)
     return found
 
 

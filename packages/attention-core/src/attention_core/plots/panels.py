@@ -152,5 +152,5 @@ def _import_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'allpass-core[plot]'") from error
+        raise ImportError("figures need matplotlib: pip install 'attention-core[plot]'") from error
     return matplotlib

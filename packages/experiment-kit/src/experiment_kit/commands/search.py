@@ -66,7 +66,7 @@ def search(
         select: a validation metric, such as val/accuracy; by default the one that chooses the epoch
         options: the other overlays, the methods, the seeds, and how runs are started
     """
-    optuna = import_library("optuna", "allpass-kit[search]")
+    optuna = import_library("optuna", "experiment-kit[search]")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     chosen, spec = ComparisonOptions(app=app, data=data, **options), load_app(app)

@@ -223,7 +223,7 @@ def set_option(config: dict[str, Any], option: str, value: Any) -> None:
 
 def load_app(name: str) -> AppSpec:
     """Import the description of an app; raises UserError if it is not installed."""
-    return import_library(PREFIX + name, f"allpass-{name}").APP
+    return import_library(PREFIX + name, f"attention-{name}").APP
 
 
 def find_data(app: str, data: str) -> Path | str:

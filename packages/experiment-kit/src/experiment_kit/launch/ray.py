@@ -30,7 +30,7 @@ def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
         if address:
             raise UserError(f"--address={address} needs --launcher=ray")
         return Places
-    ray = import_library("ray", "allpass-kit[ray]")
+    ray = import_library("ray", "experiment-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     remedy = "start one by `ray start --head`, or name its address as host:port"
     prefix = f"no Ray cluster answers at {address or 'auto'}: {remedy}: "

@@ -10,7 +10,6 @@ MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp a
 # the configs base.yaml and data/<data>.yaml of the app
 APPS     := graph nlp sequence speech vision
 BENCHES  := $(addprefix bench-,$(APPS) monitor)
-PROTOCOL ?= validation
 TABLE    ?= agf-table-1
 OUT      ?= docs/results
 FIGURE_OUT = $(if $(filter command environment,$(origin OUT)),--out="$(OUT)")
@@ -28,7 +27,9 @@ text      = $(if $(call given,$(1)),--$(2)="$($(1))")
 list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
 CHOSEN    = $(strip $(call text,DATA,data) $(call text,BACKBONE,backbone) \
 	$(call list,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
-	--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(call text,GRID,grid))
+	$(call text,PROTOCOL,protocol) $(call list,SEEDS,seeds) $(call text,GRID,grid))
+CELLS     = $(strip $(call text,PROFILE,profile) $(call text,PROTOCOL,protocol) \
+	$(call text,SOURCE,source) $(call list,SEEDS,seeds))
 PLACE     = $(call text,LAUNCHER,launcher) $(call text,ADDRESS,address)
 
 ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
@@ -57,7 +58,7 @@ help:  ## show this
 		printf "  make %-36s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
-	@echo "  make table TABLE= PROFILE= PROTOCOL= SEEDS= JOBS= ARGS= DATA_DIR="
+	@echo "  make table TABLE= PROFILE= PROTOCOL= SOURCE= SEEDS= JOBS= ARGS= DATA_DIR="
 	@echo "  DRY_RUN=true lists the runs that these would make, DRY_RUN=commands a shell command for each; LAUNCHER=ray, with ADDRESS=, runs them on many machines"
 
 setup: $(VENV)/.done  ## make the virtual environment (CPU=1 TORCH_INDEX=<address>: torch without CUDA)
@@ -73,7 +74,7 @@ $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMB
 	@touch $@
 
 demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; the table beside the paper
-	$(KIT) table agf-table-1 --profile=small --seeds=[0,1,2] --columns=[japanese_vowels] \
+	$(KIT) table agf-table-1 --profile=small --protocol=validation --seeds=[0,1,2] --columns=[japanese_vowels] \
 		--rows=[transformer,gfsa,agf] --out=runs/results --jobs=$(JOBS)
 
 test: setup $(VENV)/.optuna  ## run the tests
@@ -132,12 +133,10 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	@touch $@
 
 table: setup  ## make the missing cells of a paper's table, then print and publish it
-	$(KIT) table $(TABLE) $(call text,PROFILE,profile) --protocol=$(PROTOCOL) $(call list,SEEDS,seeds) \
-		--out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
+	$(KIT) table $(TABLE) $(CELLS) --out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, PAPER=gfsa, PAPER=all)
-	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(call text,PROFILE,profile) \
-		--protocol=$(PROTOCOL) $(call list,SEEDS,seeds) $(ARGS)
+	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(CELLS) $(ARGS)
 
 report: override ARGS += --train=false
 report: table  ## render a table from the runs that are here

@@ -16,8 +16,11 @@
         filter: GFSA
         each: {K: [4, 2, 3]}
         at: {cola: {w0: -0.01}}              # for columns in these rows
-    published:                               # common, columns and rows again: other values where
-      common: {seed_everything: 2023}        # PROTOCOL=published, which is then compared as well
+    published:                               # common, columns and rows again: other values under
+      common: {seed_everything: 2023}        # the paper's protocol, which is then compared as well
+    other:                                   # and those of the other source, by that protocol
+      rows: {"*-gfsa": {max_epochs: 5}}
+    seeds: [2023]                            # of the paper's protocol, in their order
 
 - A key is the end of a path into the merged config: `K`, `optimizer.init_args.lr`. An error lists
   the paths where several end so. A whole path is always one.
@@ -27,8 +30,8 @@
   `columns`, `rows`, `at`, and in each the later lines.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -60,20 +63,37 @@ def find_settings(table: str) -> Path:
 
 def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
     """Plan every printed cell of a table, and list what its config has other than its settings."""
-    settings, published = dict(settings), settings.get("published")
-    settings.pop("published", None)
-    problems = check_names(spec, settings)
-    layers = [settings]
-    for protocol in ("validation", "published")[: 1 if published is None else 2]:
-        if protocol == "published":
-            problems += check_names(spec, published, with_rows=False)
-            layers.append({"source": settings.get("source"), **published})
-        cells = spec.list_cells("paper", protocol, rows=[*spec.rows])
-        first = {(cell.row, cell.column): cell for cell in reversed(cells)}  # with the first seed
-        for cell in reversed(first.values()):
-            expected = expect_settings(layers, [*spec.columns], cell)
-            problems += find_differences(expected, cell)
+    settings = dict(settings)
+    blocks = {name: settings.pop(name, None) for name in ("published", "other", "seeds")}
+    problems, layers = check_names(spec, settings), [settings]
+    if (seeds := blocks.pop("seeds")) and seeds != (found := list_seeds(spec)):
+        problems.append(f"seeds are {found}, not {seeds}")
+    if spec.others and not blocks["other"]:
+        problems.append("no block 'other' for the rows of the other source")
+    problems += compare_cells(spec.list_cells("paper", "validation"), spec, layers)
+    for name, block in blocks.items():
+        if block is not None:
+            problems += check_names(spec, block, with_rows=False)
+            layers = [*layers, {"source": settings.get("source"), **block}]
+            source = spec.other_source if name == "other" else "paper"
+            cells = spec.list_cells(source=source)
+            printed = (replace(c, row=c.row.removesuffix(f"-{source}")) for c in cells)
+            problems += compare_cells(printed, spec, layers)
     return problems
+
+
+def list_seeds(spec: TableSpec) -> list[int]:
+    """List the seeds of the paper's protocol."""
+    return [*dict.fromkeys(cell.experiment.seed for cell in spec.list_cells())]
+
+
+def compare_cells(cells: Iterable[Cell], spec: TableSpec, layers: list[Any]) -> Iterator[str]:
+    """Yield the differences of each cell with its first seed."""
+    places = set()
+    for cell in cells:
+        if (cell.row, cell.column) not in places:
+            places.add((cell.row, cell.column))
+            yield from find_differences(expect_settings(layers, [*spec.columns], cell), cell)
 
 
 def check_names(spec: TableSpec, settings: Any, with_rows: bool = True) -> list[str]:

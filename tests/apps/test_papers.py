@@ -26,8 +26,8 @@ CRAMMED = [f"crammed_bert{name}" for name in ("", "_minus", "_plus", "_tilde")]
 SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 
-def list_cells(table: str, protocol: str = "validation", rows: list[str] | None = None):
-    return find_spec(table).list_cells("paper", protocol, [0], rows)
+def list_cells(table: str, rows: list[str] | None = None):
+    return find_spec(table).list_cells(seeds=[0], rows=rows)
 
 
 def count_runs(cells: list[Cell]) -> int:

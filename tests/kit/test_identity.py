@@ -40,6 +40,8 @@ def test_a_published_run_has_the_hash_that_its_names_give() -> None:
         if (result := published.get("result")) is None:
             continue
         names = {k: result[k] for k in ("backbone", "method", "profile", "protocol")}
+        if names["protocol"] == "published":  # with series of 29 steps
+            names["protocol"] = "published_29"
         chosen = choose_overlays(result["app"], result["data"], recipe=None, **names)
         chosen |= {"app": result["app"], "method": result["method"], "seed": result["seed"]}
         experiments[Experiment(**chosen)] = run
@@ -55,4 +57,4 @@ def test_a_published_config_has_one_hash_for_good() -> None:
     runs = sorted(read_runs(RESULTS).items())
     hashes = [config_hash(run["config"]) for _, run in runs]
     digest = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16]
-    assert (len(hashes), digest) == (194, "097f3efc5de2659b")
+    assert (len(hashes), digest) == (176, "620927f9d7b7d683")

@@ -114,7 +114,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
     assert "FAILED softmax, pcqm4m_train_mae, seed 0: exit status 1" in out
-    assert f"{failing} has no measured cell, see {root}" in "".join(out.splitlines())
+    assert f"{failing} has no measured cell" in out
     assert "4 of 6 tables have a measured cell" in out
     text = (root / "index.md").read_text(encoding="utf-8")
     note = "A smoke test of the code path, no reproduction: synthetic with graphormer_slim"

@@ -1,10 +1,8 @@
 """A table is trained, published and printed; what other machines measured is kept."""
 
 import io
-import os
 import re
 import shlex
-import subprocess
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
 from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
-from experiment_kit.papers.render import print_table, quote_for_make, render_markdown
+from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import open_results
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
@@ -23,9 +21,7 @@ from rich.console import Console
 from tests.kit.conftest import make_measurement, make_results
 from tests.kit.run_results import make_result
 
-MARK = "not comparable with the paper: weights are random"
 PUBLISHED = Path("docs/results")
-RTE = {"profile": "small", "protocol": "test", "seeds": [0], "columns": ["rte"]}
 ACCURACY = {"transformer": (0.70, 0.72), "gfsa": (0.75, 0.77)}
 
 
@@ -120,24 +116,6 @@ def test_the_markdown_says_what_was_measured_and_how(spec, paper):
     assert {line.count("|") for line in lines} == {lines[0].count("|")}
 
 
-@pytest.mark.parametrize("name", [
-    "plain", "$(touch PWN)", "`touch PWN`", "; touch PWN;", "a' b\"; touch PWN; '",
-    "$(shell touch PWN)",
-    "\\`touch PWN`", "a & touch PWN",
-])  # fmt: skip
-def test_a_printed_command_gives_a_name_from_a_file_to_the_command_alone(name, tmp_path):
-    recipe = "table:\n\t@printf '%s\\n' $(PROFILE) $(ARGS)\n"
-    (tmp_path / "Makefile").write_text(recipe)
-    words = f"--rows=[{name}]", "--columns=[c]"
-    command = f"make table PROFILE={quote_for_make(name)} ARGS={quote_for_make(*words)}"
-    # `make test` sets variables by which a make inside it prints more
-    environment = {name: x for name, x in os.environ.items() if not name.startswith("MAKE")}
-    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment,
-                          capture_output=True, text=True)  # fmt: skip
-    assert done.stdout.splitlines() == [name, *words]
-    assert not (tmp_path / "PWN").exists()
-
-
 @pytest.mark.parametrize("width", [60, 100, 400])
 def test_a_terminal_of_any_width_shows_every_number(width):
     results = make_results({"row": "transformer", "value": 71.0})
@@ -158,39 +136,45 @@ def test_every_published_table_renders_as_published(path, tmp_path):
     assert (tmp_path / path.name).read_text() == path.read_text()
 
 
-@pytest.fixture
-def stopped(monkeypatch, tmp_path):
-    """Let a table find all data and train nothing; return the rows that it would measure."""
-    rows = []
-    monkeypatch.setattr(publish, "run_missing", lambda *_: 0)
-    monkeypatch.setattr(publish, "read_measurement", lambda cell, _: rows.append(cell.row))
-    monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
-    return rows
+def list_dry_run(capsys, table: str, **options) -> list[str]:
+    publish.make_table(table, dry_run=True, **options)
+    return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("train", [True, False])
-def test_rows_of_random_weights_are_made_where_they_are_named(train, stopped, tmp_path, capsys):
-    out = {"out": str(tmp_path), "folder": str(tmp_path), "train": train}
-    publish.make_table("gfsa-table-1", **RTE, **out)
-    assert "minilm" in stopped
-    assert ("bert_tiny" in stopped) == (not train)
-    assert ("left out: rows of random weights" in capsys.readouterr().out) == train
+def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    lines = list_dry_run(capsys, "gfsa-table-3", columns=["top1_acc"], folder=str(tmp_path))
+    assert sum(line.startswith("to train: ") for line in lines) == 26  # the printed rows
+    assert any(line.startswith("left out: imagenet_1k: ") for line in lines)
+    assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("rows", [["minilm", "bert_tiny"], ["minilm"]])
-def test_a_mix_is_refused_before_anything_is_trained(rows, stopped, tmp_path, monkeypatch):
+def test_a_table_of_absent_data_measures_nothing_and_says_so(monkeypatch, tmp_path):
+    monkeypatch.delenv("DATA_DIR", raising=False)
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
-    csv = PUBLISHED / "gfsa-table-1.csv"  # which has random weights in profile small
-    (tmp_path / csv.name).write_text(csv.read_text())
-    out = tmp_path if rows == ["minilm"] else tmp_path / "new"
-    with pytest.raises(UserError, match="profile small, would mix random and pretrained"):
-        publish.make_table("gfsa-table-1", rows=rows, **RTE, out=str(out))
+    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
+    with pytest.raises(UserError, match="gfsa-table-4: no cell is measured, and") as error:
+        publish.make_table("gfsa-table-4", **folders)
+    assert error.value.code == 1
+    assert not [*(tmp_path / "out").iterdir()]
 
 
-def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec):
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"source": "code"}, "There is no source named 'code'; allowed: paper, text, released."),
+    ({"source": "text", "rows": ["agf"]}, "--rows and --source both choose rows: name one of them"),
+    ({"protocol": "tets"}, "There is no protocol of agf-table-1 named 'tets' (did you mean test?)"),
+    ({"samples": 3}, "--samples: agf-table-1 measures no eigenvalues"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(options, sentence):
+    with pytest.raises(UserError, match="^" + re.escape(sentence)) as error:
+        publish.make_table("agf-table-1", dry_run=True, **options)
+    assert "\n" not in str(error.value)
+
+
+def test_cells_without_data_are_left_out_and_named_but_costs_need_none(spec, tmp_path):
     cells = spec.list_cells("small", "test", [0], ["agf"], ["japanese_vowels", "face_detection"])
-    console = Console(record=True, width=200)
-    assert publish.select_cells_with_data(cells, console) == cells[:1] != cells[1:]
-    assert "left out: face_detection: data.dataset_name: no FaceDetection/" in console.export_text()
     cost = replace(cells[1], experiment=replace(cells[1].experiment, source="efficiency"))
-    assert publish.select_cells_with_data([cells[1], cost], Console(quiet=True)) == [cost]
+    runs = {c.experiment: Run(tmp_path / str(i)) for i, c in enumerate([*cells, cost])}
+    console = Console(record=True, width=200)
+    assert publish.select_runnable([*cells, cost], runs, console) == [cells[0], cost]
+    assert "left out: face_detection: data.dataset_name: no FaceDetection/" in console.export_text()

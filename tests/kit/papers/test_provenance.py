@@ -131,8 +131,8 @@ def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
     for line in results.runs.itertuples():
         run, setting = published[line.run], results.spec.setting(line.row, line.column)
         assert run["config"]["seed_everything"] == run["seed"] == line.seed
-        if setting.source in run:
-            value = run[setting.source]["metrics"][setting.metric] * setting.scale
+        if setting.report in run:
+            value = run[setting.report]["metrics"][setting.metric] * setting.scale
             assert line.value == pytest.approx(value, abs=1e-3)
         else:
             assert line.commit in OLDER_COMMITS

@@ -154,35 +154,6 @@ HEAD, PLACE = ",".join(COLUMNS[:-1]), "agf-table-1,agf,heartbeat,small,validatio
 GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 
-@pytest.mark.parametrize(("content", "sentence"), [
-    ("a,b\n1,2", "cannot be read: .*not in index"),
-    (f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", "line 4, has no seed and finite value"),
-    (f"{HEAD}\n{PLACE},99999999999999999999,70.0,,,\n", "line 2, has no seed and finite value"),
-    (f"{HEAD}\n{PLACE},0,1_000,,,\n", "line 2, has no seed and finite value"),
-    (f"{HEAD}\n{GOOD}\n{GOOD},x\n", "line 3: 11 cells, not 10"),
-    (f"{HEAD}\n{GOOD.replace('heart', 'hart')}\n", "line 2, has no seed and finite value"),
-])  # fmt: skip
-def test_a_bad_line_is_named(tmp_path, paper, content, sentence):
-    path = tmp_path / "agf-table-1.csv"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(UserError, match=f"{path}.*{sentence}"):
-        read_results(path, paper)
-    path.write_text(f"{HEAD}\n{GOOD}")
-    assert len(read_results(path, paper)) == 1
-
-
-@pytest.mark.parametrize(
-    "other", [{"seed": 1}, {"row": "gfsa"}], ids=["seeds of a cell", "cells of a profile"]
-)
-def test_random_and_pretrained_weights_are_not_mixed(other):
-    random, pretrained = {"weights_source": "random"}, {"weights_source": "pretrained: bert"}
-    with pytest.raises(UserError, match="profile small, would mix random and pretrained") as error:
-        make_results(random, pretrained | other)
-    assert "\n" not in str(error.value)
-    make_results(random, other)  # a run that names no source is not refused
-    make_results(random, pretrained | {"profile": "paper"})
-
-
 def test_table_13_of_the_agf_paper_follows_from_its_table_1(spec, paper):
     places = product(paper.rows, spec.columns)
     values = [{"row": r.key, "column": column, "value": r.values[column]} for r, column in places]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.app_files import read_settings
+from experiment_kit.commands.table import set_eigenvalues
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions
 from experiment_kit.papers.spec import load_spec
@@ -16,13 +17,13 @@ AGF_TABLE_1 = Path("apps/sequence/src/attention_sequence/papers/agf-table-1.yaml
 def write_spec(folder, table, text):
     path = folder / f"{table}.yaml"
     read_settings.cache_clear()
-    path.write_text(f"app: vision\nprotocols: {{test: [--late]}}\n{text}")
+    path.write_text(f"app: vision\nprotocol: test\nsource: text\nreason: why\n{text}")
     return path
 
 
-def test_cells_are_a_whole_table_per_seed_with_the_protocols_arguments(spec):
+def test_cells_are_the_printed_rows_seed_by_seed(spec):
     cells = spec.list_cells("paper", "test", [1, 7], columns=["heartbeat", "pems_sf"])
-    count = len(spec.all_rows) * 2
+    count = len(spec.rows) * 2
     assert len(cells) == len(set(cells)) == 2 * count
     assert [c.experiment.seed for c in cells] == [1] * count + [7] * count
     agf = next(c for c in cells if (c.row, c.column) == ("agf", "pems_sf"))
@@ -55,15 +56,27 @@ def test_a_cell_is_the_default_refined_by_its_row_its_column_and_both(tmp_path):
     assert [e.backbone for e in (gfsa, both)] == ["deit_small", "deit_small_16"]
     assert (plain.method, plain.data, plain.recipe) == ("plain", "imagenet_100", "")
     assert (both.method, both.data, both.recipe) == ("gfsa", "imagenet_1k", "cait")
-    assert gfsa.args == ("--always", "--row", "--late")
-    assert both.args == ("--always", "--row", "--deep", "--here", "--late")
+    assert gfsa.args == ("--always", "--row")
+    assert both.args == ("--always", "--row", "--deep", "--here")
+
+
+def test_the_other_source_has_rows_of_its_own_which_it_chooses_as_a_whole(tmp_path):
+    text = f"{DEPTHS}other:\n  gfsa*: {{recipe: deit_500, at: {{layers_16: {{args: [--one]}}}}}}\n"
+    depths = load_spec(write_spec(tmp_path, "gfsa-table-12", text))
+    assert depths.labels["gfsa-deit_s-released"] == "DeiT-S + GFSA (released)"
+    assert depths.choose_rows() == depths.choose_rows("text") == [*depths.rows]
+    assert depths.choose_rows("released") == ["softmax-deit_t", "gfsa-deit_s-released"]
+    found = [cell.experiment for cell in depths.list_cells(seeds=[0], source="released")]
+    assert [e.recipe for e in found] == ["", "", "deit_500", "deit_500"]
+    assert found[-1].args == ("--always", "--row", "--deep", "--here", "--one")
+    assert {e.protocol for e in found} == {"test"}  # which the spec names
 
 
 COSTS = """
 data: imagenet_1k
 backbone: deit_small
 columns:
-  flops_g: {source: efficiency, metric: multiply_adds, scale: 1.0e-9}
+  flops_g: {report: efficiency, metric: multiply_adds, scale: 1.0e-9}
   top1_acc: {metric: test/accuracy, scale: 100}
 rows: {softmax-deit_s-12: plain, gfsa-deit_s-12: gfsa}
 """
@@ -81,7 +94,7 @@ def test_the_cost_of_a_model_has_no_seed(tmp_path):
 SHARES = """data: cifar100
 backbone: vit_tiny
 metric: smoothing_share
-columns: {lambda_n_a: {source: eigenvalues}, lambda_1_a: {}}
+columns: {lambda_n_a: {report: eigenvalues}, lambda_1_a: {}}
 rows: {vit_ti: plain}
 """
 
@@ -95,14 +108,15 @@ def test_eigenvalues_are_measured_as_the_table_or_the_command_says(tmp_path, spe
     text = f"eigenvalues: {{samples: all}}\n{SHARES}"
     own = load_spec(write_spec(tmp_path, "record-straight-table-1", text))
     assert list_options(own) == [EigenvalueOptions("all", "best"), None]
-    assert own.set_eigenvalues(samples=None, epoch=None) == own
-    changed = own.set_eigenvalues(samples=None, epoch="last")
+    assert set_eigenvalues(own, samples=None, epoch=None) == own
+    changed = set_eigenvalues(own, samples=None, epoch="last")
     assert list_options(changed) == [EigenvalueOptions("all", "last"), None]
-    assert list_options(plain.set_eigenvalues(samples=3)) == [EigenvalueOptions(3), None]
-    with pytest.raises(UserError, match="--samples and --epoch: agf-table-1 measures no eigenv"):
-        spec.set_eigenvalues(samples=3, epoch="best")
-    with pytest.raises(UserError, match="--samples must be at least 1, or all, got 0"):
-        plain.set_eigenvalues(samples=0)
+    for table, options, sentence in (
+        (spec, {"samples": 3, "epoch": "best"}, "--samples and --epoch: agf-table-1 measures no"),
+        (own, {"samples": 0}, "--samples must be at least 1, or all, got 0"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            set_eigenvalues(table, **options)
 
 
 STARTS = """app: nlp
@@ -112,7 +126,6 @@ args: [--model.weight_decay=0.5]
 start: {data: pile, backbone: crammed_32, recipe: crammed, args: [--trainer.max_steps=3]}
 columns: {cb_16: {data: cb, backbone: crammed_16}}
 rows: {crammed_bert: plain, crammed_bert_minus: sharpening}
-protocols: {test: []}
 """
 
 
@@ -149,14 +162,15 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
 
 @pytest.mark.parametrize(("change", "message"), [
     ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
-    ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.args: Expected"),
+    ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf.args: expected"),
+    ({"protocol": "publishd"}, "did you mean published"),
+    ({"source": "code"}, "source named 'code'; allowed: text, released"),
+    ({"other": {"agf": {"recip": "x"}}}, "key of other.agf named 'recip'"),
     ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
     ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
     ({"cited": {"agv": "Wi et al."}}, "row of agf-table-1 named 'agv'"),
     ({"computed": {"average": {"column": "pems"}}}, "column of agf-table-1 named 'average'"),
     ({"eigenvalues": {"samples": 0}}, "samples must be at least 1, or all, got 0"),
-    ({"rows": {"agf": "agff"}}, "no method 'agff' in"),
-    ({"rows": {"agf": {"method": "agf", "app": "seq"}}}, "no app 'seq' is installed"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
     path = tmp_path / AGF_TABLE_1.name

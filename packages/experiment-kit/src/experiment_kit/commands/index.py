@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -20,17 +21,17 @@ from experiment_kit.papers.values import PaperTable, list_tables, load_table
 from experiment_kit.run import write_atomically
 
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
-COUNTS = ("Table", "Measures", "Printed", "Measured", "Comparable", "Remark")
+COUNTS = ("Table", "Measures", "Protocol", "Printed", "Measured", "Comparable", "Remark")
 ABOUT = (
-    "Ours is mean ± sample standard deviation (number of seeds), and leads to the runs. A profile "
-    "that is not `paper` is smaller than the paper's recipe, and is not compared with it. "
-    "`make plan TABLE=<table>` says what a table needs and costs, `make table TABLE=<table>` "
-    "makes it."
+    "Ours is mean ± sample standard deviation (number of seeds), and leads to the runs. A cell is "
+    "comparable by the paper's recipe and protocol, of committed code, with three seeds or more. "
+    "`make plan TABLE=<table>` says what a table needs and costs, and `make table TABLE=<table>` "
+    "makes it, by the paper's protocol."
 )
-NO_SPEC = {
-    "hyperparameters": "it prints settings, which the overlays of the apps have",
-    "dataset_statistics": "it prints sizes of data sets; `make list` compares those that are here",
-    "significance": "its p-values follow from another table, whose page has ours",
+CHECKED = {
+    "hyperparameters": "checked: tests compare the merged configs with its settings",
+    "dataset_statistics": "checked: `make list APP=sequence` compares the data that is here",
+    "significance": "checked: a test recomputes its p-values from the printed accuracies",
 }
 
 
@@ -65,6 +66,22 @@ class IndexedTable:
         measured = {(cell.row, cell.key) for _, cell in self.cells}
         comparable = {(cell.row, cell.key) for _, cell in self.cells if cell.kind != NOT_COMPARABLE}
         return [*map(len, (printed, measured, comparable))]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of the paper and of the table in it."""
+        paper, _, table = self.paper.title.partition(" paper, ")
+        return paper, table
+
+    def list_counts(self, page: str) -> list[str]:
+        """Return the line of the table in the counts of its paper, in Markdown."""
+        absent = CHECKED.get(self.paper.quantity, "no spec: no app makes it")
+        remark = self.note or ("" if self.results else absent)
+        name = f"[{self.names[1]}]({page})" if page else self.names[1]
+        protocol = self.results.spec.protocol if self.results else ""
+        counts = map(str, self.counts if self.results else ["", "", ""])
+        return [name, escape_markdown(self.paper.caption), protocol, *counts,
+                escape_markdown(remark, "|")]  # fmt: skip
 
     def list_measured(self, page: str) -> Iterator[list[str]]:
         """Yield a line of each printed cell and setting that is measured, in Markdown."""
@@ -118,36 +135,31 @@ def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> st
     # the folder of the site's results has a page on what was measured
     entries = ["measured"] if out.with_name("measured.md").is_file() else []
     entries += [*pages] if results.resolve() == out.parent.resolve() else []
-    blocks = ["# All tables", describe_totals(tables), ABOUT]
+    blocks = ["# All tables", describe_finding(tables), ABOUT]
     if entries:
         blocks.append("\n".join(["```{toctree}", ":hidden:", "", *entries, "```"]))
     measured = [line for t in tables for line in t.list_measured(pages.get(t.paper.id, ""))]
     blocks += ["## What is measured", render_table(MEASURED, measured, 3)] if measured else []
-    papers: dict[tuple[str, str], list[list[str]]] = {}
-    for table in tables:
-        paper, page = table.paper, pages.get(table.paper.id)
-        name, _, title = paper.title.partition(" paper, ")
-        absent = f"no spec: {NO_SPEC.get(paper.quantity, 'no app makes it')}"
-        remark = table.note or ("" if table.results else absent)
-        texts = escape_markdown(paper.caption), *map(str, table.counts)
-        line = [f"[{title}]({page})" if page else title, *texts, escape_markdown(remark, "|")]
-        papers.setdefault((name, paper.citation), []).append(line)
-    for (name, citation), lines in papers.items():
-        blocks += [f"## {name}", f"Source: {citation}.", render_table(COUNTS, lines, 2)]
+    for (name, citation), group in groupby(tables, lambda t: (t.names[0], t.paper.citation)):
+        lines = [t.list_counts(pages.get(t.paper.id, "")) for t in group]
+        blocks += [f"## {name}", f"Source: {citation}.", render_table(COUNTS, lines, 3)]
     return "\n\n".join(blocks) + "\n"
 
 
-def describe_totals(tables: Sequence[IndexedTable]) -> str:
-    """Count the tables, their printed values, the measured ones and the verdicts."""
-    values = sum(v is not None for t in tables for row in t.paper.rows for v in row.values.values())
+def describe_finding(tables: Sequence[IndexedTable]) -> str:
+    """Say what is reproduced, what is not and why, from the verdicts of all tables."""
     found = Counter(cell.kind for t in tables for _, cell in t.cells)
     del found[NOT_COMPARABLE]
-    verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items())) or "none"
+    verdicts = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
     printed, measured, comparable = map(sum, zip(*(t.counts for t in tables), strict=True))
+    made = sum(bool(t.results) for t in tables)
+    none = "None of the printed numbers is reproduced or refuted yet"
+    some = f"{comparable} of {printed:,} printed numbers are compared with the papers ({verdicts})"
     return (
-        f"The papers print {values:,} values in {len(tables)} tables and figures; {printed:,} of "
-        f"them can be measured, the others describe a row. {sum(bool(t.results) for t in tables)} "
-        f"tables have a spec, from which `make table` makes them. {measured:,} printed cells are "
-        f"measured under some profile and protocol, {comparable} so that they can be compared with "
-        f"the paper. Verdicts on these: {verdicts}."
+        f"**{some if comparable else none}.** The papers print {printed:,} numbers in "
+        f"{len(tables)} tables and figures. {made} of these have a spec from which they are made, "
+        f"by configs that are checked against paper and code; {measured:,} cells are measured, "
+        f"{comparable} so that they can be compared, most at a reduced scale on two CPU cores. The full runs need GPUs, or data that "
+        "must be had by hand: one seed of a cell takes from ten minutes of a core (JapaneseVowels) "
+        "to some hundred hours of an A100 (ImageNet)."
     )

@@ -57,7 +57,7 @@ def _print_places(console: Console, app: str, tables: Iterable[str], with_data: 
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
     for name in tables:
         spec = find_spec(name)
-        cells = spec.list_cells("paper", next(iter(spec.protocols)), [0])
+        cells = spec.list_cells(seeds=[0])
         trained = (c.experiment for c in cells if c.experiment.is_trained)
         named = {e.data for e in trained if e.app == app}
         count = sum(isinstance(places[data], Path) for data in named)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from filelock import FileLock
 from rich.console import Console
 from rich.markup import escape
@@ -19,18 +18,24 @@ from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import (
-    RANDOM,
     Measurement,
     TableResults,
     add_measurements,
-    check_no_mixed_weights,
     open_results,
     read_measurement,
     write_results,
 )
-from experiment_kit.papers.spec import Cell, TableSpec, find_spec
+from experiment_kit.papers.spec import PAPER, Cell, TableSpec, find_spec
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
+
+Runs = Mapping[Experiment, Run]
+
+
+class NothingMeasuredError(UserError):
+    """A table of which no cell is measured."""
+
+    code = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +45,19 @@ class CellOptions:
     Args:
         profile: the length of the runs: paper for the full one, or smoke, small or another name in
             configs/profiles.yaml of the app
-        protocol: where the epoch is chosen: validation, test, or published, as the papers' code
-            does; or another name of protocols.yaml
+        protocol: where the epoch is chosen: paper for the paper's own, which its spec names, or
+            validation, test or another name of protocols.yaml
+        source: text or released, where the settings of the paper's text and of its code differ;
+            the default is that which the printed numbers follow
         seeds: such as [0,1,2], each from 0 to 4294967295; the default is those of the protocol,
             else [0,1,2]
-        rows: such as [gfsa,agf], the keys of rows of the table; all by default
+        rows: such as [gfsa,agf], the keys of rows of the table; the printed ones by default
         columns: such as [cola], the keys of columns of the table; all by default
     """
 
-    profile: str = "paper"
-    protocol: str = "validation"
+    profile: str = PAPER
+    protocol: str = PAPER
+    source: str = PAPER
     seeds: Sequence[int] | None = None
     rows: Sequence[str] | None = None
     columns: Sequence[str] | None = None
@@ -58,6 +66,8 @@ class CellOptions:
         check_seeds(self.seeds)
         check_list("rows", self.rows)
         check_list("columns", self.columns)
+        if self.rows and self.source != PAPER:
+            raise UserError("--rows and --source both choose rows: name one of them")
 
     @property
     def names(self) -> dict[str, Any]:
@@ -94,40 +104,51 @@ def make_table(
     """
     chosen = TableOptions(**options)
     console, folder = chosen.console, Path(chosen.folder)
-    spec = find_spec(table).set_eigenvalues(samples=samples, epoch=epoch)
-    if chosen.rows is None and train and (left := {*spec.all_rows} - {*spec.default_rows}):
-        names = ", ".join(sorted(left))
-        console.print(f"left out: rows of random weights, by --rows alone: {names}")
-        chosen = replace(chosen, rows=spec.default_rows)
+    spec = set_eigenvalues(find_spec(table), samples=samples, epoch=epoch)
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
-    cells = select_cells_with_data(spec.list_cells(**chosen.names), console)
+    cells = spec.list_cells(**chosen.names)
     read_runs(Path(out))  # a mistake in what is published is told before training
-    if train:
-        check_weights_of_plan(spec, cells, Path(out))
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
-    possible = select_startable_runs(runs, console)
     if chosen.dry_run:
-        print_plan(possible, chosen)
+        print_plan(runs, chosen)
+    found = select_runnable(cells, runs, console)
+    if chosen.dry_run:
         return
-    failures = run_missing(possible, chosen) if train else 0
-    results = publish_table(spec, read_measurements(cells, runs), Path(out), folder)
-    print_table(results, chosen.profile, chosen.protocol, console, chosen.columns)
+    possible = list_needed_runs(found, runs)
+    failures = run_missing(possible, chosen) if train and possible else 0
+    print_failures(found, runs, console)
+    measurements = read_measurements(found, runs)
+    is_published = (Path(out) / f"{table}.csv").is_file()
+    if not measurements and (train or not is_published):
+        raise NothingMeasuredError(f"{table}: no cell is measured, and nothing is published")
+    results = publish_table(spec, measurements, Path(out), folder)
+    protocol = cells[0].protocol
+    print_table(results, chosen.profile, protocol, console, chosen.columns)
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
-    print_failures(cells, runs, console)
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
-def read_measurements(cells: Iterable[Cell], runs: Mapping[Experiment, Run]) -> list[Measurement]:
+def set_eigenvalues(spec: TableSpec, **options: Any) -> TableSpec:
+    """Return a table with other samples or epoch for eigenvalues, where they are not None."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if given and not spec.eigenvalues:
+        names = " and ".join(f"--{name}" for name in given)
+        raise UserError(f"{names}: {spec.table} measures no eigenvalues")
+    changed = spec.eigenvalues and replace(spec.eigenvalues, **given)
+    return replace(spec, eigenvalues=changed)
+
+
+def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
     """Read the cells that are measured; a damaged result is left out with a warning."""
     folders = ((cell, runs[cell.experiment].folder) for cell in cells)
     found = (try_read(read_measurement, cell, folder) for cell, folder in folders)
     return [measurement for measurement in found if measurement]
 
 
-def print_failures(cells: Iterable[Cell], runs: Mapping[Experiment, Run], console: Console) -> None:
+def print_failures(cells: Iterable[Cell], runs: Runs, console: Console) -> None:
     """Print the cells whose run failed for good, with the reason and the log."""
     for cell in cells:
         folder = runs[cell.experiment].folder
@@ -137,40 +158,26 @@ def print_failures(cells: Iterable[Cell], runs: Mapping[Experiment, Run], consol
             console.print(f"[red]FAILED[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
-def select_cells_with_data(cells: Sequence[Cell], console: Console) -> list[Cell]:
-    """Return the cells whose data is here or not needed; print the others' data sets."""
-    absent = find_absent_data(cell.experiment for cell in cells if cell.experiment.is_trained)
+def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
+    """Return the cells whose data is here or not needed; print the data that the others lack."""
+    needs = {e: _list_untrained(e, runs) for e in {cell.experiment for cell in cells}}
+    absent = find_absent_data(e for own in needs.values() for e in own)
+    lost = {e for e, own in needs.items() if any((n.app, n.data) in absent for n in own)}
     for (_, data), reason in absent.items():
-        console.print(f"left out: {escape(data)}: {escape(reason)}")
-    experiments = ((cell, cell.experiment) for cell in cells)
-    return [cell for cell, e in experiments if not e.is_trained or (e.app, e.data) not in absent]
+        console.print(f"left out: {escape(f'{data}: {reason}')}")
+    return [cell for cell in cells if cell.experiment not in lost]
 
 
-def select_startable_runs(
-    runs: Mapping[Experiment, Run], console: Console
-) -> dict[Experiment, Run]:
-    """Return the runs that can be made; print the missing data that the others start from."""
-    starts = {e.start for e in runs if e.start and not runs[e.start].has_result}
-    absent = find_absent_data(starts)
-    lost = {e for e in starts if (e.app, e.data) in absent}
-    for (_, data), reason in absent.items():
-        text = f"{data}, and the runs that start from it: {reason}"
-        console.print(f"left out: {escape(text)}")
-    return {e: run for e, run in runs.items() if e not in lost and e.start not in lost}
+def _list_untrained(experiment: Experiment, runs: Runs) -> list[Experiment]:
+    """List an experiment and what it starts from, as far as they have to read data."""
+    found = (e for e in (experiment.start, experiment) if e and e.is_trained)
+    return [e for e in found if e.source != "result" or not runs[e].has_result]
 
 
-def check_weights_of_plan(spec: TableSpec, cells: Sequence[Cell], out: Path) -> None:
-    """Raise UserError before training for a mix of weights that publishing would refuse."""
-    if any(row.random for row in spec.all_rows.values()):
-        planned = [
-            {
-                "table": spec.table,
-                "profile": cell.experiment.profile,
-                "weights_source": RANDOM if spec.all_rows[cell.row].random else "pretrained",
-            }
-            for cell in cells
-        ]
-        check_no_mixed_weights(pd.concat([open_results(out, spec).runs, pd.DataFrame(planned)]))
+def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]:
+    """Return the runs of cells, and before each the one that it starts from."""
+    needed = (e for cell in cells for e in (cell.experiment.start, cell.experiment) if e)
+    return {e: runs[e] for e in needed}
 
 
 def publish_table(

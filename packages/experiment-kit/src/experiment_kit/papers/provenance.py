@@ -13,7 +13,7 @@ from filelock import FileLock
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.records import read_config, read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults
-from experiment_kit.papers.spec import SOURCES
+from experiment_kit.papers.spec import REPORTS
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     compute_digest,
@@ -54,7 +54,7 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
     config = try_read(read_config, folder / "config.yaml") or {}
     reports = {
         source: read_mapping(folder / f"{source}.json", "delete it")
-        for source in SOURCES
+        for source in REPORTS
         if try_read(read_report, folder, source)
     }
     named = Run.parse(folder)

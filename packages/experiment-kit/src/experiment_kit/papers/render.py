@@ -1,8 +1,6 @@
 """A table for the terminal, and its page in Markdown: the numbers, their statistics, their runs."""
 
-import re
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -21,7 +19,8 @@ from experiment_kit.papers.provenance import (
     read_runs,
     tabulate_section,
 )
-from experiment_kit.papers.results import CITED, RANDOM, TableResults
+from experiment_kit.papers.results import CITED, TableResults
+from experiment_kit.papers.spec import PAPER, TableSpec
 from experiment_kit.papers.values import check_name
 from experiment_kit.papers.verdicts import EXPLANATION, list_statistics
 
@@ -35,10 +34,13 @@ PROFILES = {
 PROTOCOLS = {
     "validation": "an epoch is chosen, where one is, on data held out of the training set; the "
     "test set chooses nothing",
-    "test": "nothing is held out and the test set itself is scored at every validation, as in the "
-    "published code; where the best epoch is reported, the number is an upper bound",
+    "test": "nothing is held out and the test set itself is scored at every validation; where the "
+    "best epoch is reported, the number is an upper bound",
     "published": "splits, scoring, quirks and seeds of the code that the authors released",
+    "published_29": "as published, but with the 29 steps that the paper prints; the released code "
+    "cuts the one longer series of the test set to 26",
 }
+SOURCES = {"text": "the paper's text", "released": "the released code"}
 _RUNS = (
     "One line a seed. `python -m experiment_kit config --run=<hash>` prints the config of a run, "
     "which alone reruns the experiment; its line in [{runs}]({runs}) also has the result with its "
@@ -48,52 +50,41 @@ _RUNS = (
 
 
 def describe_cells(results: TableResults) -> str:
-    """Explain the numbers of a cell, and name the profiles that cannot be compared."""
-    paper, runs = results.paper, results.runs
+    """Explain the numbers of a cell, and name the rows that are cited."""
+    paper, labels = results.paper, results.spec.labels
     points = {paper.columns[key].unit for key in paper.measurable} == {"%"}
-    text = (
+    cited = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
+    return (
         "Each cell is our mean ± sample standard deviation (number of seeds), then the value that "
         f"the paper prints and our difference to it{' in points' if points else ''}; "
         f"{MISSING} is not measured."
+    ) + (f" Rows that no library has are {CITED}: {'; '.join(cited)}." if cited else "")
+
+
+def describe_source(spec: TableSpec) -> str:
+    """Say which protocol is the paper's, and which source the printed numbers follow."""
+    text = (
+        f"The paper's protocol is `{spec.protocol}`, with which alone its numbers compare. They "
+        f"follow {SOURCES[spec.source]}: {spec.reason}."
     )
-    labels = results.spec.labels
-    cited = [f"{labels[row]} ({source})" for row, source in results.spec.cited.items()]
-    text += f" Rows that no library has are {CITED}: {'; '.join(cited)}." if cited else ""
-    for profile in sorted({*runs["profile"][runs["weights_source"] == RANDOM]}):
-        text += f" Profile {profile} is not comparable with the paper: weights are random."
-    for name, title in (("commit", "commits"), ("versions", "versions")):
-        found = sorted({value or "unknown" for value in runs[name]})
-        if len(found) > 1:
-            text += f" The runs are of several {title}: {', '.join(found)}."
-    return text
+    others = f" Rows that end in ({spec.other_source}) follow {SOURCES[spec.other_source]}."
+    return text + (others if spec.others else "")
 
 
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
     """Return the calls of make that measure the cells of a setting, one for alike rows."""
-    runs = results.select_runs(profile, protocol)
-    setting = f"PROFILE={quote_for_make(profile)} PROTOCOL={quote_for_make(protocol)}"
+    runs, spec = results.select_runs(profile, protocol), results.spec
+    setting = f" PROFILE={profile}" if profile != PAPER else ""
+    setting += f" PROTOCOL={protocol}" if protocol != spec.protocol else ""
     # the columns of each row that have the same seeds, then the rows that have the same columns
     for keys, name in ((["row", "column"], "seed"), (["row", "seed"], "column"),
                        (["column", "seed"], "row")):  # fmt: skip
         runs = runs.groupby(keys, sort=False)[name].agg(tuple).reset_index()
     return [
-        f"make table TABLE={results.spec.table} {setting} SEEDS={','.join(map(str, g.seed))} ARGS="
-        + quote_for_make(f"--rows=[{','.join(g.row)}]", f"--columns=[{','.join(g.column)}]")
+        f"make table TABLE={spec.table}{setting} SEEDS={','.join(map(str, g.seed))} "
+        f'ARGS="--rows=[{",".join(g.row)}] --columns=[{",".join(g.column)}]"'
         for g in runs.itertuples()
     ]
-
-
-def quote_for_make(*words: str) -> str:
-    """Quote words for a variable of make, whose recipe gives them to a second shell.
-
-    >>> print(quote_for_make("--rows=[a,b]", "--columns=[c]"), quote_for_make("small"))
-    "--rows=[a,b] --columns=[c]" small
-    >>> print(quote_for_make("$(x)"))
-    ''"'"'$$(x)'"'"''
-    """
-    if all(re.fullmatch(r"[\w\[\],.=+-]+", word) for word in words):
-        return f'"{" ".join(words)}"' if len(words) > 1 else words[0]
-    return shlex.quote(shlex.join(words).replace("$", "$$"))
 
 
 def print_table(
@@ -117,14 +108,21 @@ def print_table(
         table.add_column("method")
         for key in part:
             table.add_column(escape(paper.headings[key]), no_wrap=True)
-        for row, own in groupby(cells, attrgetter("row")):
+        for row, own in group_shown(cells):
             texts = {cell.key: _color_cell(cell) for cell in own}
             table.add_row(escape(labels[row]), *(texts[key] for key in part))
         console.print(table)
     absent = [paper.headings[c] for c in paper.measurable if c not in chosen]
     note = f" Not shown: {', '.join(absent)}." if absent else ""
-    of_profile = TableResults(results.spec, results.runs[results.runs["profile"] == profile])
-    console.print(escape(describe_cells(of_profile) + note), style="dim", highlight=False)
+    console.print(escape(describe_cells(results) + note), style="dim", highlight=False)
+
+
+def group_shown(cells: Iterable[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:
+    """Yield the cells of each row that has a printed or a measured one."""
+    for row, own in groupby(cells, attrgetter("row")):
+        found = [*own]
+        if any(cell.printed or cell.estimate for cell in found):
+            yield row, found
 
 
 def _color_cell(cell: CellResult) -> Text:
@@ -141,8 +139,11 @@ def render_markdown(results: TableResults, out: Path) -> str:
     """Write the page of a table in the folder of its published runs."""
     spec, paper = results.spec, results.paper
     blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}."]
-    blocks += [escape_markdown(describe_cells(results))]
+    blocks += [describe_source(spec), escape_markdown(describe_cells(results))]
     blocks += [spec.remark] if spec.remark else []
+    if spec.differences:
+        rows = [[subject, *values] for subject, values in spec.differences.items()]
+        blocks.append(render_table(["", "text", "released code", "here"], rows, 4))
     blocks += [EXPLANATION] if results.settings else []
     for setting in results.settings:
         blocks += _render_setting(results, *setting)
@@ -154,9 +155,7 @@ def render_markdown(results: TableResults, out: Path) -> str:
             table = render_table(head, [[*map(escape_markdown, row)] for row in rows])
             blocks += [f"### {escape_markdown(section.heading)}", table]
     else:
-        protocol = next(iter(spec.protocols))
-        command = f"make table TABLE={spec.table} PROFILE=small PROTOCOL={protocol}"
-        blocks.append(f"Nothing has been measured yet: `{command}`.")
+        blocks.append(f"Nothing has been measured yet: `make table TABLE={spec.table}`.")
     if paper.notes:
         blocks += ["## Notes on the printed values", "\n".join(f"- {n}" for n in paper.notes)]
     return "\n\n".join(blocks) + "\n"
@@ -166,16 +165,15 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
     names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
     yield "## Profile `{}`, protocol `{}`".format(*names)
-    arguments = " ".join(results.spec.protocols.get(protocol, ()))
-    other = f"runs with {arguments}" if arguments else "see its overlay"
-    scale, scored = PROFILES.get(profile, "see its overlay"), PROTOCOLS.get(protocol, other)
+    scale, scored = (known.get(name, "see its overlay") for known, name in
+                     ((PROFILES, profile), (PROTOCOLS, protocol)))  # fmt: skip
     yield escape_markdown(f"Profile {profile}: {scale}. Protocol {protocol}: {scored}.")
     commands = format_commands(results, profile, protocol)
     yield "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in commands), "```"])
     paper, labels = results.paper, results.spec.labels
     head = ["method", *(paper.headings[key] for key in paper.measurable)]
     body, sections = [], list_sections(results)
-    for row, own in groupby(results.list_cells(profile, protocol), attrgetter("row")):
+    for row, own in group_shown(results.list_cells(profile, protocol)):
         section = sections.get((profile, protocol, row))
         body.append([escape_markdown(labels[row]), *(_render_cell(cell, section) for cell in own)])
     yield render_table([*map(escape_markdown, head)], body)

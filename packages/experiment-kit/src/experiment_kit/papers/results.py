@@ -14,8 +14,8 @@ from experiment_kit.data.csv_files import read_csv_table
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MISSING, MeanDeviation
-from experiment_kit.papers.cells import CellResult, describe_cell, explain_incomparable
-from experiment_kit.papers.spec import Cell, TableSpec
+from experiment_kit.papers.cells import CellResult, describe_cell
+from experiment_kit.papers.spec import PAPER, Cell, Setting, TableSpec
 from experiment_kit.papers.values import PaperTable, check_name
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_report
@@ -25,6 +25,7 @@ CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]
 EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
 RANDOM, CITED = "random", "cited"
+UNKNOWN, MODIFIED = "unknown", "-modified"  # commits
 
 
 # a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
@@ -66,18 +67,40 @@ class TableResults:
         runs = {place: group.set_index("seed") for place, group in groups}
         spec, cells = self.spec, []
         for row, key in product(spec.labels, spec.paper.measurable):
-            absent = CITED if row in spec.cited else MISSING
-            parts = [runs.get(place) for place in self._list_parts(row, key)]
-            measured = [part for part in parts if part is not None]
-            estimate, reason = None, ""
-            if measured and len(measured) == len(parts):
-                is_random = any((part["weights_source"] == RANDOM).any() for part in measured)
-                reason = explain_incomparable(profile, protocol, is_random)
+            places = self._list_parts(row, key)
+            measured = [runs[place] for place in places if place in runs]
+            estimate, reason, data = None, "", ""
+            if measured and len(measured) == len(places):
                 values = [part["value"] for part in measured]
                 estimate = _estimate_cell(values, is_difference=key in spec.computed)
-            cell = describe_cell(spec.paper, row, key, spec.decimals[key], estimate, reason, absent)
-            cells.append(cell)
+                settings = [spec.setting(*place) for place in places]
+                reason = self.explain_incomparable(profile, protocol, settings, pd.concat(measured))
+                data = settings[0].data if len(settings) == 1 else ""
+            absent = CITED if row in spec.cited else MISSING
+            digits = spec.decimals[key]
+            cells.append(
+                describe_cell(spec.paper, row, key, digits, estimate, reason, data, absent)
+            )
         return cells
+
+    def explain_incomparable(
+        self, profile: str, protocol: str, settings: Sequence[Setting], runs: pd.DataFrame
+    ) -> str:
+        """Return why runs of a cell cannot be compared with the printed value; "" if they can.
+
+        The cost of a model is touched by no protocol, as it needs no data.
+        """
+        if profile != PAPER:
+            return f"profile {profile} is not the paper's scale"
+        is_split = any(setting.report != "efficiency" for setting in settings)
+        if is_split and protocol != self.spec.protocol:
+            return f"protocol {protocol} is not the paper's, {self.spec.protocol}"
+        if (runs["weights_source"] == RANDOM).any():
+            return "weights are random where the paper's are pretrained"
+        if (runs["commit"] == UNKNOWN).any():
+            return "the commit of a run is not recorded"
+        is_modified = runs["commit"].str.endswith(MODIFIED).any()
+        return "a run had changes that were not committed" if is_modified else ""
 
     def list_means(self, profile: str, protocol: str) -> dict[tuple[str, str], float]:
         """Return the mean of each measured cell by row and column, as it is shown."""
@@ -135,7 +158,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         "seed": experiment.seed if experiment.is_trained else 0,  # the cost of a model has none
         "value": value * cell.scale,
         "run": Run(folder).hash,
-        "commit": f"{str(commit)[:10]}{'-modified' if modified else ''}" if commit else "unknown",
+        "commit": f"{str(commit)[:10]}{MODIFIED if modified else ''}" if commit else UNKNOWN,
         "weights_source": str(content.get("weights_source", "")),
         "versions": "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name)),
     }
@@ -144,10 +167,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
 def add_measurements(
     old: pd.DataFrame, measurements: Sequence[Measurement], spec: TableSpec
 ) -> pd.DataFrame:
-    """Return old and new lines in the order of the table; the later one of a seed counts.
-
-    Raises a UserError where they mix random and pretrained weights.
-    """
+    """Return old and new lines in the order of the table; the later one of a seed counts."""
     for line in measurements:
         check_name(line["row"], spec.labels, f"row of {spec.table}")
         check_name(line["column"], spec.columns, f"column of {spec.table} to measure")
@@ -155,7 +175,6 @@ def add_measurements(
     digits = new["column"].map(spec.decimals) + EXTRA_DECIMALS  # as they are written
     new["value"] = [*map(round, new["value"], digits)]
     frame = pd.concat([old, new]).drop_duplicates([*CELL, "seed"], keep="last")
-    check_no_mixed_weights(frame)
     ranks = {
         "row": {name: i for i, name in enumerate(spec.labels)},
         "column": {name: i for i, name in enumerate(spec.paper.columns)},
@@ -166,17 +185,6 @@ def add_measurements(
 
     by = ["table", *SETTING, "row", "column", "seed"]  # rows that the spec lacks come last
     return frame.sort_values(by, key=rank, kind="stable", ignore_index=True)
-
-
-def check_no_mixed_weights(frame: pd.DataFrame) -> None:
-    """Raise UserError for random and pretrained weights in one table, which readers compare."""
-    sources = frame[frame["weights_source"] != ""]
-    for (table, profile), group in sources.groupby(["table", "profile"])["weights_source"]:
-        if (group == RANDOM).nunique() > 1:
-            raise UserError(
-                f"{table}, profile {profile}, would mix random and pretrained weights: publish one "
-                "of them (--rows) into another folder (OUT), or remove its lines from the csv."
-            )
 
 
 def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:

@@ -1,31 +1,32 @@
 """`papers/<table>.yaml` of an app: the experiment of each cell of a paper's table."""
 
 from collections.abc import Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from fnmatch import fnmatch
 from functools import cache, cached_property, reduce
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
-
-from jsonargparse import ArgumentError, ArgumentParser
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from experiment_kit.app_files import find_table_specs, list_apps, read_settings
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.launch.overlays import KINDS, ROW, choose_seeds, list_overlays, read_overlay
+from experiment_kit.launch.overlays import KINDS, NO_OVERLAY, ROW, choose_seeds, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 
 ALL = "all"  # names the tables of every paper
+PAPER = "paper"  # names the protocol and the source of a table that its spec has
 SEEDS = (0, 1, 2)
-SOURCES = ("result", "efficiency", "eigenvalues")  # `<source>.json` in the folder of a run
+REPORTS = ("result", "efficiency", "eigenvalues")  # `<report>.json` in the folder of a run
+SOURCES = ("text", "released")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """The experiment of a cell, or a part of it; empty fields are left to the other parts.
 
-    `metric` is read from `<source>.json` in the folder of the run; `scale` converts it to the
+    `metric` is read from `<report>.json` in the folder of the run; `scale` converts it to the
     paper's unit.
     """
 
@@ -34,7 +35,7 @@ class Setting:
     method: str = ""
     recipe: str = ""
     args: tuple[str, ...] = ()
-    source: str = ""
+    report: str = ""
     metric: str = ""
     scale: float = 0.0
 
@@ -61,13 +62,11 @@ class Setting:
 class Row(Setting):
     """A row; `label` names one that the paper does not have, `at` refines it by column.
 
-    `app` trains it where that is not the table's app. `random` marks a row of random weights in a
-    table of pretrained ones: it is made only where it is named, and not mixed with the others.
+    `app` trains it where that is not the table's app.
     """
 
     app: str = ""
     label: str = ""
-    random: bool = False
     at: dict[str, Setting] = field(default_factory=dict)
 
 
@@ -104,21 +103,27 @@ class Computed:
 class TableSpec:
     """A paper's table as this repository makes it, to at least `digits` decimals.
 
+    `protocol` is the paper's, with which alone its numbers compare. `source` says whether they
+    follow the paper's text or its released code, and `reason` how that is known; `other` refines
+    the rows, by patterns of names, that the other one has otherwise: each is a row of its own.
+    `differences` has text, released code and what is done here by subject.
+
     `default` is refined by the row, then by the column, then by the row's `at`. A cell starts from
     the weights of the run that its setting refined by `start` describes, with the arguments of
-    `start` alone, the profile and seed of the cell, and no protocol. `eigenvalues` has samples and
-    epoch of the cells of this source. `extra` holds rows that the paper does not have; `remark`
-    states how our settings differ from the paper's. `protocols` has the arguments of each protocol
-    beside those of its overlay. `cited` maps printed rows that no library has to their source;
-    `computed` columns need no run of their own.
+    `start` alone, the profile and seed of the cell, and no protocol. `extra` holds rows that the
+    paper does not have. `cited` maps printed rows that no library has to their source; `computed`
+    columns need no run of their own.
     """
 
     table: str
     app: str
+    protocol: str
+    source: Literal["text", "released"]
+    reason: str
     default: Setting
     columns: dict[str, Setting]
     rows: dict[str, Row]
-    protocols: dict[str, list[str]]
+    other: dict[str, Row] = field(default_factory=dict)
     extra: dict[str, Row] = field(default_factory=dict)
     cited: dict[str, str] = field(default_factory=dict)
     computed: dict[str, Computed] = field(default_factory=dict)
@@ -126,28 +131,34 @@ class TableSpec:
     start: Setting | None = None
     eigenvalues: EigenvalueOptions | None = None
     remark: str = ""
+    differences: dict[str, list[str]] = field(default_factory=dict)
     digits: int = 2
 
     @property
+    def other_source(self) -> str:
+        """The source that the printed numbers do not follow."""
+        return SOURCES[SOURCES[0] == self.source]
+
+    @cached_property
+    def others(self) -> dict[str, Row]:
+        """The rows that the other source has otherwise, by the keys of the printed ones."""
+        found: dict[str, Row] = {}
+        for (patterns, finer), key in product(self.other.items(), self.rows):
+            if any(fnmatch(key, pattern.strip()) for pattern in patterns.split(",")):
+                row = found.get(key, self.rows[key])
+                parts = {c: (row.at.get(c), finer, finer.at.get(c)) for c in self.columns}
+                at = {
+                    c: reduce(Setting.refine, filter(None, p), Setting()) for c, p in parts.items()
+                }
+                label = f"{self.paper.labels[key]} ({self.other_source})"
+                found[key] = replace(row, at=at, label=label)
+        return found
+
+    @cached_property
     def all_rows(self) -> dict[str, Row]:
         """Every row that can be run."""
-        return {**self.rows, **self.extra}
-
-    @property
-    def default_rows(self) -> list[str]:
-        """The rows that are made where none is named: those of random weights are not."""
-        return [key for key, row in self.all_rows.items() if not row.random]
-
-    def set_eigenvalues(self, **options: Any) -> "TableSpec":
-        """Return the table with other `samples` or `epoch`, where they are not None."""
-        chosen = {name: value for name, value in options.items() if value is not None}
-        if not chosen:
-            return self
-        settings = (self.setting(row, column) for row in self.all_rows for column in self.columns)
-        if all(setting.source != "eigenvalues" for setting in settings):
-            names = " and ".join(f"--{name}" for name in chosen)
-            raise UserError(f"{names}: {self.table} measures no eigenvalues")
-        return replace(self, eigenvalues=replace(self.eigenvalues or EigenvalueOptions(), **chosen))
+        others = {f"{key}-{self.other_source}": row for key, row in self.others.items()}
+        return {**self.rows, **others, **self.extra}
 
     @cached_property
     def paper(self) -> PaperTable:
@@ -157,7 +168,8 @@ class TableSpec:
     @cached_property
     def labels(self) -> dict[str, str]:
         """The label of every row in the order of the table, the paper's rows first."""
-        return {**self.paper.labels, **{key: row.label for key, row in self.extra.items()}}
+        own = {key: row.label for key, row in self.all_rows.items() if key not in self.rows}
+        return {**self.paper.labels, **own}
 
     @cached_property
     def decimals(self) -> dict[str, int]:
@@ -170,27 +182,33 @@ class TableSpec:
         parts = chosen, self.columns[column], chosen.at.get(column, Setting())
         return reduce(Setting.refine, parts, self.default)
 
+    def choose_rows(self, source: str = PAPER) -> list[str]:
+        """Return the printed rows, each as a source has it; by default as the printed numbers."""
+        check_name(source, [PAPER, *SOURCES], "source")
+        others = self.others if source == self.other_source else {}
+        return [f"{key}-{source}" if key in others else key for key in self.rows]
+
     def list_cells(
         self,
-        profile: str,
-        protocol: str,
+        profile: str = PAPER,
+        protocol: str = PAPER,
         seeds: Sequence[int] | None = None,
         rows: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        source: str = PAPER,
     ) -> list[Cell]:
         """List the cells, the whole table for the first seed before the next seed begins.
 
         Seeds that are not given are those of the protocol. The cost of a model has no seed: such
         cells are listed for the first one alone.
         """
-        protocols = dict.fromkeys([*self.protocols, *list_overlays(self.app, "protocol")])
+        protocols = PAPER, NO_OVERLAY["protocol"], *list_overlays(self.app, "protocol")
         check_name(protocol, protocols, f"protocol of {self.table}")
-        all_rows = self.all_rows
-        rows = [check_name(r, all_rows, f"row of {self.table} to run") for r in rows or all_rows]
-        columns = [
-            check_name(c, self.columns, f"column of {self.table}") for c in columns or self.columns
-        ]
-        places = product(rows, columns)
+        protocol = self.protocol if protocol == PAPER else protocol
+        for kind, names, known in (("row", rows, self.all_rows), ("column", columns, self.columns)):
+            for name in names or ():
+                check_name(name, known, f"{kind} of {self.table} to run")
+        places = product(rows or self.choose_rows(source), columns or self.columns)
         found = [self._list_seeds(r, c, profile, protocol, seeds) for r, c in places]
         return [cell for cells in zip_longest(*found) for cell in cells if cell]
 
@@ -198,14 +216,13 @@ class TableSpec:
         self, row: str, column: str, profile: str, protocol: str, seeds: Sequence[int] | None
     ) -> list[Cell]:
         setting, app = self.setting(row, column), self.all_rows[row].app or self.app
-        has_overlay = protocol in list_overlays(app, "protocol") or protocol not in self.protocols
         experiment = Experiment(
             app=app,
             profile=profile,
-            protocol=protocol if has_overlay else "",
-            args=(*setting.args, *self.protocols.get(protocol, ())),
-            eigenvalues=self.eigenvalues if setting.source == "eigenvalues" else None,
-            source=setting.source,
+            protocol=protocol,
+            args=setting.args,
+            eigenvalues=self.eigenvalues if setting.report == "eigenvalues" else None,
+            source=setting.report,
             **setting.overlays,
         )
         if seeds is None:
@@ -248,10 +265,10 @@ def load_spec(path: Path) -> TableSpec:
     Keys at its top are the default of every cell. A row may be the name of its method alone, and
     columns a list of data sets. Raises a UserError that names the file and the key.
     """
-    with convert_user_errors(UserError, ArgumentError, ValueError, prefix=f"{path}: "):
+    with convert_user_errors(UserError, TypeError, prefix=f"{path}: "):
         top = {"columns": {}, "rows": {}, **read_settings(path), "table": path.stem}
         own = {field.name: top.pop(field.name) for field in fields(Setting) if field.name in top}
-        top["default"] = {"source": "result", "scale": 1.0, **own}
+        top["default"] = {"report": "result", "scale": 1.0, **own}
         if isinstance(top["columns"], list):
             top["columns"] = {name: {"data": name} for name in top["columns"]}
         for kind in ("rows", "extra"):
@@ -263,7 +280,7 @@ def load_spec(path: Path) -> TableSpec:
 
 
 def check_spec(spec: TableSpec) -> None:
-    """Raise UserError for an unknown row, column, source or overlay, or a cell that lacks one."""
+    """Raise UserError for an unknown row, column, report or protocol, or a cell that lacks one."""
     paper = spec.paper
     computed, rows = spec.computed.values(), [row.key for row in paper.rows]
     columns = [column for column in paper.columns if column not in paper.averages]
@@ -271,6 +288,7 @@ def check_spec(spec: TableSpec) -> None:
     refined = [column for row in spec.all_rows.values() for column in row.at]
     subtracted = [row for c in computed for pair in c.minus.items() for row in pair]
     for kind, allowed, names in (
+        ("protocol", list_overlays(spec.app, "protocol"), [spec.protocol]),
         (f"row of {paper.id}", rows, [*spec.rows, *spec.cited, *tested]),
         (f"column of {paper.id}", columns, [*spec.columns, *spec.computed]),
         ("row that is measured", [*spec.rows], subtracted),
@@ -279,25 +297,33 @@ def check_spec(spec: TableSpec) -> None:
         for name in names:
             check_name(name, allowed, kind)
     for row, column in product(spec.all_rows, spec.columns):
-        setting, app = spec.setting(row, column), spec.all_rows[row].app or spec.app
-        check_name(setting.source, SOURCES, "source")
+        setting = spec.setting(row, column)
+        check_name(setting.report, REPORTS, "report")
         for name in ("data", "backbone", "method", "metric"):
             if not getattr(setting, name):
                 raise UserError(f"row {row}, column {column}: {name} is missing.")
-        for part in (setting, *([setting.refine(spec.start)] if spec.start else [])):
-            for kind, name in part.overlays.items():
-                if name:
-                    read_overlay(app, kind, name)
 
 
-def parse_part(kind: type, values: Any) -> Any:
-    """Parse a part of a spec in YAML; raises ArgumentError, with the key, for a mistake in it."""
-    parser = _build_parser(kind)
-    return kind(**vars(parser.instantiate_classes(parser.parse_object(deepcopy(values)))))
+def parse_part(kind: Any, values: Any, key: str = "") -> Any:
+    """Convert settings to a type, with their parts; UserError, with the key, for a mistake."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is UnionType and is_dataclass(parts[0]):
+        return parse_part(parts[0], values, key)
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(values, dict):
+        hints, given = _list_hints(kind), values.items()
+        names = [check_name(name, hints, f"key of {key or 'a table'}") for name in values]
+        found = [parse_part(hints[name], v, f"{key}.{name}".lstrip(".")) for name, v in given]
+        return kind(**dict(zip(names, found, strict=True)))
+    if origin is dict and isinstance(values, dict):
+        return {name: parse_part(parts[1], v, f"{key}.{name}") for name, v in values.items()}
+    if origin in (list, tuple) and isinstance(values, list | tuple):
+        return origin(parse_part(parts[0], value, key) for value in values)
+    if origin is Literal:
+        return check_name(values, parts, key)
+    allowed = float | int if kind is float else kind
+    if origin not in (None, UnionType) or not isinstance(values, allowed):
+        raise UserError(f"{key}: expected {kind}, got {values!r}")
+    return values
 
 
-@cache
-def _build_parser(kind: type) -> ArgumentParser:
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(kind, as_group=False)
-    return parser
+_list_hints = cache(get_type_hints)

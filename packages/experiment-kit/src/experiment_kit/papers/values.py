@@ -12,6 +12,7 @@ from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError
 
 PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
+MORE_TESTS = {"text_4k": 25_000, "imagenet_1k": 50_000, "imagenet_100": 5_000}
 ROW_KEYS = ("label", "method", "values", "std")
 
 
@@ -164,6 +165,13 @@ def list_tables() -> list[str]:
 def load_table(table_id: str) -> PaperTable:
     """Return a printed table; raises UserError, with similar ids, for an unknown id."""
     return _tables()[check_name(table_id, list_tables(), "paper table")]
+
+
+def count_tests(data: str) -> int:
+    """Return the number of tests of a data set, as papers print it; 0 where none does."""
+    tables = (table for table in _tables().values() if table.quantity == "dataset_statistics")
+    counts = {r.about["dataset"]: r.values["test"] for table in tables for r in table.rows}
+    return int(counts.get(data) or MORE_TESTS.get(data, 0))
 
 
 @cache

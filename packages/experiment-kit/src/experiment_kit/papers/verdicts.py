@@ -10,8 +10,9 @@ from experiment_kit.papers.values import load_table
 
 MIN_PAIRS = 6  # with fewer pairs no two-sided exact p-value is below 0.05
 EXPLANATION = (
-    "Intervals are Student's of 95 %, of the mean over seeds; two or three seeds make them wide. "
-    "The printed value is taken with its printed deviation, or half a unit of its last digit; "
+    "Intervals are Student's of 95 %, of the mean over seeds; three seeds make them wide, fewer "
+    "have no verdict. The printed value is taken with its printed deviation, an accuracy without "
+    "one with the error of sampling its tests, and others with half a unit of their last digit; "
     "within says that the two meet, and no more."
 )
 _PAIRS = (

@@ -1,0 +1,254 @@
+"""The cost of tables: the FLOPs of their runs, each model counted once without computing."""
+
+import json
+import math
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from pydoc import locate
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import track
+from rich.table import Column, Table
+
+from experiment_kit.cli import AppCLI
+from experiment_kit.errors import UserError
+from experiment_kit.launch.obtain import list_missing_weights
+from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, read_defaults
+from experiment_kit.launch.plan import (
+    Experiment,
+    count_samples,
+    find_absent_data,
+    find_data,
+    load_app,
+    plan_configs_and_runs,
+)
+from experiment_kit.papers.spec import Cell
+from experiment_kit.papers.values import PAPER_NAMES, load_table
+from experiment_kit.run import config_hash, write_atomically
+from experiment_kit.run_files import read_mapping, try_read
+from experiment_kit.training.efficiency import count_flops
+
+PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
+A100_FLOPS = 0.35 * 312e12  # per second: 35 % of the peak of 16-bit products
+EXPLANATION = (
+    "FLOPs are those of training alone, 3 forward passes a step, at the greatest length; '>' marks"
+    f" a sum of what is known. An A100 at 35 % of its 16-bit peak makes {A100_FLOPS * 3600:.1e} an"
+    " hour. Minutes are the mean of finished runs."
+)
+# options of models and data sets that change no product of a forward pass
+_FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
+         "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
+         "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "score_metric",
+         "speeds", "dev", "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path",
+         "input_dropout", "label_smoothing", "spec_augment", "checkpoint", "line_end"}  # fmt: skip
+# and those of mechanisms; of a class that is not here every option counts
+_FREE_OF = {
+    "attention_core.GFSA": {"K", "learn", "w0", "w1", "wK"},
+    "attention_core.AGF": {"K", "basis", "a", "b", "gamma", "rho", "penalty_variant"},
+    "attention_core.ContraNorm": {"scale"},
+}
+_SEATS = ("filter", "kernel", "tokens", "reparam")
+_FACTS = ("data", "backbone", "method", "recipe")
+
+
+class CountedRun(NamedTuple):
+    """A run of a table; `experiment` is without its seed, FLOPs and seconds are NaN if unknown."""
+
+    table: str
+    experiment: Experiment
+    folder: Path
+    is_done: bool
+    flops: float
+    seconds: float
+
+
+def plan_costs(
+    cells: Mapping[str, Sequence[Cell]], folder: Path, console: Console
+) -> list[CountedRun]:
+    """Plan the runs of the cells of each table, and count their FLOPs."""
+    wanted = dict.fromkeys(
+        (table, e)
+        for table, own in cells.items()
+        for cell in own
+        for e in (cell.experiment.start, cell.experiment)
+        if e and cell.experiment.is_trained
+    )
+    planned = plan_configs_and_runs((e for _, e in wanted), str(folder))
+    costs = {make_seedless(e): config for e, (config, _) in planned.items()}
+    flops = find_flops(costs, folder, console)
+    return [
+        CountedRun(table, one, run.folder, run.has_result, flops[one], seconds)
+        for table, e in wanted
+        for one, run in [(make_seedless(e), planned[e][1])]
+        for seconds in [(try_read(run.read_result) or {}).get("seconds", math.nan)]
+    ]
+
+
+def make_seedless(experiment: Experiment) -> Experiment:
+    """Return a training experiment of the same cost, with seed 0 and without a start."""
+    return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
+
+
+def find_flops(
+    configs: Mapping[Experiment, dict[str, Any]], folder: Path, console: Console
+) -> dict[Experiment, float]:
+    """Return the FLOPs of each experiment, else NaN; count models that are new."""
+    path = folder / "macs.json"
+    known = read_mapping(path, "delete it to count again") or {}
+    names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
+    new = {name: e for e, name in names.items() if name not in known}
+    os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
+    try:
+        for name, e in track(new.items(), "counting", console=console, transient=True):
+            known[name] = count_sample_macs(e.app, configs[e])
+    finally:  # an interrupt keeps what is counted
+        write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    samples = {e: count_trained_samples(e, config) for e, config in configs.items()}
+    return {
+        e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
+        for e, n in samples.items()
+    }
+
+
+def name_model(config: Mapping[str, Any]) -> str:
+    """Return a hash over what the multiply-adds of a sample depend on."""
+    data: dict[str, Any] = {**config["data"]["init_args"]}
+    kind: Any = locate(config["data"]["class_path"])
+    if hasattr(kind, "num_labels"):  # texts: their data sets differ in the number of labels alone
+        data["dataset_name"] = kind(data["dataset_name"]).num_labels
+    seats = {seat: _drop_free(config["model"].get(seat)) for seat in _SEATS}
+    model = _drop_free({**config["model"], **dict.fromkeys(_SEATS)}) | seats
+    return config_hash({"model": model, "data": {"kind": str(kind), **_drop_free(data)}})
+
+
+def _drop_free(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    free = _FREE_OF.get(value.get("class_path", ""), set())
+    own = value.get("init_args") or {}
+    parts = value | {"init_args": {key: part for key, part in own.items() if key not in free}}
+    return {key: _drop_free(part) for key, part in parts.items() if part and key not in _FREE}
+
+
+def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
+    """Count the multiply-adds of a forward pass of one sample; None if this fails.
+
+    The model is built on the meta device, which computes nothing, from random weights.
+    """
+    cli, base = _build_parser(name)
+    files = {key.partition(".")[2] for key in load_app(name).hashed_files}
+    model = {k: None if k in files else value for k, value in config["model"].items()}
+    try:
+        with torch.device("meta"), warnings.catch_warnings(action="ignore"):
+            parsed = cli._parser("fit").parse_object(
+                {"model": model, "data": config["data"]}, cfg_base=base, defaults=False
+            )
+            cli.config = Namespace(subcommand="fit", fit=parsed)
+            module, data = cli.build_model_and_data(shape_only=True)
+            network = module.efficiency_network().eval().requires_grad_(False)
+            inputs = module.example_inputs(data, 1)
+            return count_flops(lambda: network(*inputs)) // 2
+    except (UserError, NotImplementedError, RuntimeError, OSError):  # needs data or a vocabulary
+        return None
+
+
+@cache
+def _build_parser(app: str) -> tuple[AppCLI, Namespace]:
+    """Return a parser of an app, and the options that count no product."""
+    cli = AppCLI(load_app(app), ["fit", *overlay_arguments(app, **choose_overlays(app, None))])
+    others = {
+        key: value for key, value in vars(cli.settings).items() if key not in ("model", "data")
+    }
+    return cli, Namespace(others)
+
+
+def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> int | None:
+    """Count the samples that a run trains on if nothing stops it early; None where unknown."""
+    trainer, options = config["trainer"], config["data"]["init_args"]
+    batch = options.get("max_batch_size") or options.get("batch_size") or 1
+    step = batch * (trainer.get("accumulate_grad_batches") or 1)
+    bounds = [steps * step] if (steps := trainer.get("max_steps") or -1) > 0 else []
+    samples = read_defaults(experiment.app, experiment.data).get("samples")  # as documented
+    if samples is None and isinstance(find_data(experiment.app, experiment.data), Path):
+        samples = count_samples(experiment.app, experiment.data).get("train")
+    if samples and (trainer.get("max_epochs") or -1) > 0:
+        limit = trainer.get("limit_train_batches")
+        share = samples * limit if isinstance(limit, float) else (limit or math.inf) * batch
+        bounds.append(round(min(samples, share)) * trainer["max_epochs"])
+    return min(bounds, default=None)
+
+
+def format_sum(values: Sequence[float]) -> str:
+    """Write a sum; '>' marks one of which some values are unknown, which are NaN.
+
+    >>> format_sum([1.5e18, 2e18]), format_sum([1e15, math.nan]), format_sum([math.nan])
+    ('3.5e+18', '>1e+15', '?')
+    """
+    known = [value for value in values if not math.isnan(value)]
+    if not known and len(values):
+        return "?"
+    return f"{'>' if len(known) < len(values) else ''}{sum(known):.3g}"
+
+
+def group_runs(runs: Sequence[CountedRun]) -> dict[str, dict[str, list[CountedRun]]]:
+    """Return the runs of one table by what differs in their names, others by paper and table."""
+    groups: dict[str, dict[str, list[CountedRun]]] = defaultdict(lambda: defaultdict(list))
+    is_one = len({run.table for run in runs}) == 1
+    varying = [f for f in _FACTS if len({getattr(r.experiment, f) for r in runs}) > 1] or ["method"]
+    for run in runs:
+        e, paper = run.experiment, load_table(run.table).paper
+        options = (argument.rpartition(".")[2] for argument in e.args)
+        names = *(getattr(e, fact) for fact in varying), *options
+        title = run.table if is_one else PAPER_NAMES.get(paper, paper)
+        groups[title][" ".join(filter(None, names)) if is_one else run.table].append(run)
+    if len(groups) > 1:
+        groups["all papers"] = {
+            t: [r for own in g.values() for r in own] for t, g in groups.items()
+        }
+    return groups
+
+
+def tabulate_costs(title: str, groups: Mapping[str, Sequence[CountedRun]]) -> Table:
+    """Return a line for each group of runs, and their sum; runs that groups share count once."""
+    columns = (Column(name, justify="right", no_wrap=True)
+               for name in ("runs", "done", "FLOPs left", "minutes here"))  # fmt: skip
+    options: dict[str, Any] = {"title_justify": "left", "show_edge": False, "pad_edge": False}
+    listing = Table(Column("", overflow="fold"), *columns, title=title, **options)
+    for label, runs in groups.items():
+        listing.add_row(escape(label), *_sum_runs(runs))
+    listing.add_section()
+    everything = [run for runs in groups.values() for run in runs]
+    listing.add_row("in all", *_sum_runs(everything), style="bold")
+    return listing
+
+
+def _sum_runs(runs: Iterable[CountedRun]) -> tuple[str, str, str, str]:
+    distinct = {run.folder: run for run in runs}.values()
+    left = [run.flops for run in distinct if not run.is_done]
+    times = [run.seconds for run in distinct if not math.isnan(run.seconds)]
+    here = f"{fmean(times) / 60:.1f}" if times else ""
+    return str(len(distinct)), str(len(distinct) - len(left)), format_sum(left), here
+
+
+def list_missing(runs: Iterable[CountedRun]) -> Iterator[str]:
+    """Yield a sentence for the data and the weights that are not here, with their commands."""
+    experiments = {run.experiment for run in runs}
+    absent = find_absent_data(experiments)
+    offered = [data for app, data in absent if data in load_app(app).downloads]
+    if offered:
+        yield f"missing data, by make data DATA=<name>: {', '.join(offered)}"
+    for (_, data), place in absent.items():
+        if data not in offered:
+            yield f"missing data: {data}: {escape(place)}"
+    if backbones := list_missing_weights({(e.app, e.backbone) for e in experiments}):
+        yield f"missing weights, by make weights MODEL=<name>: {', '.join(backbones)}"

@@ -1,0 +1,60 @@
+"""FLOPs of a run are those of its model and its samples; a count is shared where nothing counts."""
+
+import json
+from copy import deepcopy
+
+import pytest
+from experiment_kit.launch.plan import Experiment, plan_configs
+from experiment_kit.papers.cost import (
+    count_sample_macs,
+    count_trained_samples,
+    find_flops,
+    name_model,
+)
+from rich.console import Console
+
+SERIES = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="gfsa")
+
+
+@pytest.fixture(scope="module")
+def config():
+    return plan_configs([SERIES])[SERIES]
+
+
+def test_the_flops_of_a_run_are_those_of_its_samples(config, tmp_path) -> None:
+    samples = count_trained_samples(SERIES, config)
+    assert samples == 270 * config["trainer"]["max_epochs"]
+    macs = count_sample_macs("sequence", config)
+    assert macs is not None
+    assert macs > 0
+    found = find_flops({SERIES: config}, tmp_path, Console(quiet=True))
+    assert found == {SERIES: 6.0 * macs * samples}
+    (name,) = json.loads((tmp_path / "macs.json").read_text())
+    assert name.startswith("sequence ")
+
+
+@pytest.mark.parametrize(("mechanism", "is_shared"), [
+    ("attention_core.GFSA", True), ("mine.NewFilter", False),
+])  # fmt: skip
+def test_an_option_is_free_in_the_classes_alone_that_are_known_for_it(
+    config, mechanism, is_shared
+) -> None:
+    """The K of another class may change the products."""
+    one, other = deepcopy(config), deepcopy(config)
+    for K, changed in ((3, one), (9, other)):
+        changed["model"]["filter"] = {"class_path": mechanism, "init_args": {"K": K}}
+    other["model"]["weight_decay"] = 0.3
+    assert (name_model(one) == name_model(other)) == is_shared
+
+
+@pytest.mark.parametrize(("trainer", "samples"), [
+    ({"max_epochs": 4}, 1080),
+    ({"max_epochs": -1, "max_steps": 5}, 160),
+    ({"max_epochs": 4, "max_steps": 5}, 160),
+    ({"max_epochs": 4, "limit_train_batches": 0.5}, 540),
+    ({"max_epochs": 4, "limit_train_batches": 2}, 256),
+    ({"max_steps": 5, "accumulate_grad_batches": 3}, 480),
+])  # fmt: skip
+def test_samples_of_a_run_are_bounded_by_epochs_or_steps(trainer, samples) -> None:
+    config = {"trainer": trainer, "data": {"init_args": {"batch_size": 32}}}
+    assert count_trained_samples(SERIES, config) == samples

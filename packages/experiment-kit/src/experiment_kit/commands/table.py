@@ -10,7 +10,7 @@ from filelock import FileLock
 from rich.console import Console
 from rich.markup import escape
 
-from experiment_kit.errors import UserError
+from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
@@ -30,12 +30,6 @@ from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
 
 Runs = Mapping[Experiment, Run]
-
-
-class NothingMeasuredError(UserError):
-    """A table of which no cell is measured."""
-
-    code = 1
 
 
 @dataclass(frozen=True, kw_only=True)

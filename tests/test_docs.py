@@ -23,7 +23,6 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^```(?:python|\{code-cell\} python)\n((?:(?!```).*\n)*)```", re.MULTILINE)
 TAGS = re.compile(r"^:tags:.*\n", re.MULTILINE)
-SLOW = {"fine_tune_with_trainer"}  # trains for a few seconds, and needs accelerate: `make docs`
 
 
 def read_code(page: Path) -> list[str]:
@@ -32,9 +31,8 @@ def read_code(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in [ROOT / "README.md", *PAGES] if read_code(p) and p.stem not in SLOW],
-    ids=lambda page: page.stem,
-)  # fmt: skip
+    "page", [p for p in [ROOT / "README.md", *PAGES] if read_code(p)], ids=lambda page: page.stem
+)
 def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(DOCS / "figures"))
     monkeypatch.chdir(tmp_path)

@@ -114,12 +114,10 @@ def _merge_masks(
     if mask is None:
         # as in transformers: a single query is the last one, and sees all keys
         causal = causal and q.shape[-2] > 1
-        if causal and q.shape[-2] != k.shape[-2]:
-            raise ValueError(
-                f"a causal filter without a mask needs as many keys as queries, got "
-                f"{k.shape[-2]} and {q.shape[-2]}"
-            )
-        return bias, causal
+        if not causal or q.shape[-2] == k.shape[-2]:
+            return bias, causal
+        # a static cache is longer than the first tokens, which are its first keys
+        mask = torch.ones(1, 1, q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
     is_boolean = mask.dtype == torch.bool
     if mask.ndim != 4 or not (mask.is_floating_point() or is_boolean):
         raise ValueError(

@@ -111,6 +111,8 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
         raise UserError(f"name a backbone: data {data} has no default; there are: {names}")
     experiment = f"{backbone}/{chosen.get('method') or ''}"
     by_backbone = _match(defaults.get("by_backbone", {}), experiment)
+    if not chosen.get("backbone"):  # a method may have one of its own
+        backbone = by_backbone.get("backbone", backbone)
     profile = chosen.get("profile")
     if profile is None:
         profile = by_backbone.get("profile", defaults.get("profile", ""))

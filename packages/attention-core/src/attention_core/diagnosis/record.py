@@ -14,6 +14,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 _ALIASES = {
     **{"iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub"},
@@ -124,7 +125,7 @@ class _Recorder(TorchFunctionMode):
             before = self.find_or_add(changed)
             if before.value is changed:
                 before.value = changed.clone()
-            given = self._to_nodes(args), self._to_nodes(kwargs)
+            given = self._to_nodes((args, kwargs))
         result = func(*args, **kwargs)
         # `contiguous` may return its input
         inputs = {id(x) for x in list_tensors((args, kwargs))}
@@ -132,7 +133,7 @@ class _Recorder(TorchFunctionMode):
         if changed is not None:
             made = [changed]
         elif made:
-            given = self._to_nodes(args), self._to_nodes(kwargs)
+            given = self._to_nodes((args, kwargs))
         for y in made:
             self.add(y, _name_function(func), *given)
         return result
@@ -140,7 +141,7 @@ class _Recorder(TorchFunctionMode):
     def add(self, y: Tensor, name: str, args: Any = (), kwargs: Any = None) -> Node:
         """Add the node of a tensor: of a function, or of a module whose functions are not seen."""
         kwargs = kwargs or {}
-        parents = tuple(_list_nodes((args, kwargs)))
+        parents = tuple(x for x in tree_leaves((args, kwargs)) if isinstance(x, Node))
         index = len(self.graph.nodes)
         if parents:
             is_constant = all(parent.is_constant for parent in parents)
@@ -155,14 +156,8 @@ class _Recorder(TorchFunctionMode):
         """Return the node of a tensor, a new one for a tensor from outside."""
         return self.graph.find_node(x) or self.add(x, "")
 
-    def _to_nodes(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return self.find_or_add(value)
-        if isinstance(value, Mapping):
-            return {key: self._to_nodes(part) for key, part in value.items()}
-        if isinstance(value, list | tuple):
-            return tuple(self._to_nodes(part) for part in value)
-        return value
+    def _to_nodes(self, given: Any) -> Any:
+        return tree_map(lambda x: self.find_or_add(x) if isinstance(x, Tensor) else x, given)
 
 
 def _name_function(func: Any) -> str:
@@ -197,14 +192,6 @@ def list_tensors(value: Any) -> list[Tensor]:
 def list_terms(node: Node) -> list[Node]:
     """Return the tensors among the arguments of a call, one that occurs twice twice."""
     return [x for x in (*node.args, *node.kwargs.values()) if isinstance(x, Node)]
-
-
-def _list_nodes(value: Any) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif isinstance(value, tuple | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _list_nodes(part)
 
 
 def record_graph(

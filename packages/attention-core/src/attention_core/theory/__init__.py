@@ -1,4 +1,4 @@
-"""The theorems of the papers as functions of your tensors: a measured side beside its bound."""
+"""The theorems of the papers as functions of your tensors; docs/theory.md says which hold."""
 
 from attention_core.theory.bound import Bound
 from attention_core.theory.dominating_eigenvalue import (

@@ -37,10 +37,8 @@ def predict_features(
         \Big(\frac{1 + \lambda^H_j \lambda^A_i}{|\mu|}\Big)^L s_{j,i}\, v^A_i v_j^{H \top},
         \qquad S = V_A^{-1} X V_H^{-\top}
 
-    over the dominating pairs E. The paper states it for X_L, without the quotient, and for pairs
-    at the largest or smallest eigenvalue of A; a pair at any other is the same term. It needs A and
-    H to be diagonalizable, which a positive and invertible A need not be, and coefficients s that
-    are not 0. Complex pairs come in conjugates, so their sum turns with L and has no limit.
+    over the dominating pairs E. The paper states it for X_L, without the quotient. It needs A and H
+    to be diagonalizable, and coefficients s that are not 0.
 
     Shapes: X (n, d), A (n, n), W (d, d) -> (n, d).
 
@@ -67,8 +65,7 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
 
     .. math:: \mathrm{rank}\Big(\lim X_L / |\mu|^L\Big) = |\mathcal{U}^*|
 
-    with U* a largest set of dominating pairs that share no index, and for almost all X: for
-    A = H = I, the text's example, X of rank one keeps it. X_L itself need not lose rank.
+    with U* a largest set of dominating pairs that share no index, and for almost all X.
 
     Shapes: X (n, d), A (n, n), W (d, d) -> two whole numbers.
 
@@ -96,11 +93,8 @@ def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1,
         \qquad \not\to 0 \ \text{in cases 2 and 3}
 
     1: the dominating pairs are at the Perron value of A alone, and the layer is a low-pass filter.
-    2: at other eigenvalues alone; the paper says at the smallest, which is so for a real spectrum.
-    3: at both. An eigenvalue 0 of H grows by 1 at every eigenvalue of A, so a layer whose other
-    pairs stay below 1 is in case 3. All cases hold for almost all X: equal tokens stay equal in
-    each, though the theorem says "for all X". In cases 2 and 3 the ratio may alternate for ever, as
-    for H = -4 and A = (-0.5, 1), and then has no limit.
+    2: at other eigenvalues alone. 3: at both; an eigenvalue 0 of H grows by 1 at every eigenvalue
+    of A. All cases hold for almost all X.
 
     Shapes: eigenvalues H (d,), A (n,).
 

@@ -18,8 +18,7 @@ def trace_hfc_lfc(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> T
 
     .. math:: \frac{\|\mathrm{HC}[f^t(X)]\|_F}{\|\mathrm{DC}[f^t(X)]\|_F}, \qquad t = 0, \dots, T
 
-    A layer is a low-pass filter if this tends to 0 for all X. No linear map does so for all: tokens
-    of zeros have no ratio, so read the definition for almost all X.
+    A layer is a low-pass filter if this tends to 0 for almost all X.
 
     Shapes: X (..., n, d) -> (steps + 1, ...).
 
@@ -65,9 +64,7 @@ def measure_low_pass_decay(A: Tensor, X: Tensor, steps: int = 100) -> LowPassDec
     .. math:: \lim_{t \to \infty} \frac{\|\mathrm{HC}[A^t X]\|_F}{\|\mathrm{DC}[A^t X]\|_F} = 0
         \quad\text{where}\quad \pi^\top X \ne 0
 
-    The theorem is printed for all X. Where pi^T X = 0 the low frequency vanishes too: tokens
-    (1, -1) of a symmetric 2 x 2 map have no DC at any step, and of other maps the ratio tends to
-    that of the second eigenvector.
+    The theorem is printed for all X. Where pi^T X = 0 the low frequency vanishes too.
 
     Shapes: A (..., n, n), X (..., n, d) -> fields (...).
 
@@ -102,11 +99,8 @@ def bound_product_mixing(maps: Tensor) -> Bound:
 
     .. math:: \delta(A_L \cdots A_1) \le \prod_k \delta(A_k)
 
-    A map shrinks the range of a channel over tokens, maximum less minimum, to delta at most. The
-    corollary says that the product is a low-pass filter, which it is as one map that is repeated
-    (see `measure_low_pass_decay`). Its reading for depth, that ever more layers smooth, needs more:
-    the product of the bounds must tend to 0, as it does for logits below a common bound. Layers
-    whose logits grow by 1 from layer to layer stay far from it.
+    A map shrinks the range of a channel over tokens, maximum less minimum, to delta at most. Ever
+    more layers smooth if the product tends to 0, as it does for logits below a common bound.
 
     Shapes: (..., L, n, n), the first layer first -> bound of (...).
 

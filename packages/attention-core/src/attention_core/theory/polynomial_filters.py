@@ -17,15 +17,13 @@ def bound_power_error(A: Tensor, K: int, printed: bool = False) -> Bound:
     .. math:: E_K = \|A^K - (A + (K - 1)(A^2 - A))\|_\infty \le
         \min\Big(2(K - 1),\ \tfrac{(K - 1)(K - 2)}{2} \|A (I - A)^2\|_\infty\Big)
 
-    The theorem says 2K (`printed`), which is true. With the coefficients of A collected, A^K +
-    (K - 2) A less (K - 1) A^2, the triangle inequality gives 2(K - 1), which a cyclic shift of
-    more than K tokens attains. The second term is from
+    The theorem says 2K (`printed`). A cyclic shift of more than K tokens attains 2(K - 1). The
+    second term is from
 
     .. math:: x^K - x - (K - 1)(x^2 - x) = x (1 - x)^2 \sum_{m=0}^{K-3} (K - 2 - m) x^m
 
-    and is 0 for K = 1 and 2, where the approximation is exact. The lower bound, K - 1 times
-    the norm of A^2 - A less that of A^K - A, says that the error grows with K unless A^2 = A: the
-    approximation is a straight line through A and A^2, and A^K has a limit.
+    The lower bound, K - 1 times the norm of A^2 - A less that of A^K - A, grows with K unless
+    A^2 = A.
 
     Shapes: (..., n, n) -> bound of (...).
 
@@ -64,19 +62,13 @@ def match_polynomial(gamma: tuple[float, ...], K: int = 2) -> GFSAWeights:
 
     .. math:: H = \sum_{k=0}^{2} \gamma_k A^k
 
-    So GFSA contains these filters. GCN, H = A, has gamma (0, 1); the text names K = 1, w_0 = 0 and
-    w_1 = 1, but w_K must be 0 too, as H is (1 + w_K) A. ChebNet of order one, theta_0 I - theta_1 A
-    at the usual largest eigenvalue 2, has (theta_0, -theta_1). GPR-GNN has any gamma; the text
-    claims order one. GREAD, A + beta (A - A^2), has (0, 1 + beta, -beta): w_1 = 1 + beta / (K - 1)
-    and w_K = -beta / (K - 1). A negative w_K alone, as the text says, cannot make it.
+    GCN, H = A, has gamma (0, 1); ChebNet of order one, theta_0 I - theta_1 A at the usual largest
+    eigenvalue 2, (theta_0, -theta_1); GREAD, A + beta (A - A^2), (0, 1 + beta, -beta); GPR-GNN any.
 
     Source: section 3.3 of https://arxiv.org/abs/2312.04234v1
 
     >>> match_polynomial((0.5, 0.5, 0.75), K=4)
     GFSAWeights(K=4, w0=0.5, w1=1.0, wK=0.25)
-    >>> beta = 0.5
-    >>> match_polynomial((0.0, 1 + beta, -beta), K=3)
-    GFSAWeights(K=3, w0=0.0, w1=1.25, wK=-0.25)
     """
     if len(gamma) > 3:
         raise ValueError(f"theory.match_polynomial takes up to 3 coefficients, got {len(gamma)}")
@@ -93,9 +85,7 @@ def normalize_symmetrically(P: Tensor) -> Tensor:
     .. math:: S = D_{out}^{-1/2} e^P D_{in}^{-1/2}, \qquad
         D_{out} = \mathrm{diag}(e^P 1), \quad D_{in} = \mathrm{diag}(1^\top e^P)
 
-    The texts take the softmax map D_out^{-1} exp(P) for this S. The two are equal only where all
-    degrees of both sides are equal. S has the largest singular value 1, and the others are below 1,
-    as the analysis by singular values assumes; a softmax map has one of at least 1.
+    The texts take the softmax map D_out^{-1} exp(P) for this S, whose largest singular value is 1.
 
     Shapes: (..., n, n) -> (..., n, n).
 

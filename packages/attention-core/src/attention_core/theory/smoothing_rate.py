@@ -21,8 +21,7 @@ def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
         \sqrt{\frac{n e^{2 \alpha}}{e^{2 \alpha} + n - 1}}\, \|W_V\|_2\, \|\mathrm{HC}[X]\|_F,
         \qquad \mathrm{SA}(X) = \mathrm{softmax}(P) X W_V, \quad \alpha = \max_{ij} |P_{ij}|
 
-    The factor, `spectral.smoothing_rate`, rises from 1 at alpha = 0 to the root of n at an infinite
-    alpha, as of masked logits. `spectral.map_smoothing_rate` is the tight one, and may be below 1.
+    The factor is `spectral.smoothing_rate`; `spectral.map_smoothing_rate` is the tight one.
 
     Shapes: P (..., n, n), W_V (d, D), X (..., n, d) -> bound of (...).
 
@@ -72,9 +71,8 @@ def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCon
         \alpha + \log \|W_V\|_2 \le \tfrac{1}{2} \log \tfrac{n - 1}{2} \ \text{(printed)}, \qquad
         \alpha + \log \|W_V\|_2 < 0 \ \text{(corrected)}
 
-    The first and the last bring the factor below 1: e^{2 alpha} + n - 1 is at least n, so the
-    factor is at most e^alpha times the norm. The printed one does not: 40 tokens of +1 and -1 with
-    W_Q = W_K = 1, W_V = 1.6 satisfy it, and grow by 1.6 tanh(1) = 1.22 a layer.
+    The first and the last bring the factor below 1, as it is at most e^alpha times the norm. The
+    printed one does not.
 
     Shapes: alpha any, W_V (d, D) -> booleans of the shape of alpha.
 
@@ -123,9 +121,8 @@ def bound_residual_smoothing(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> 
         \|\mathrm{HC}[X]\|_F, \qquad
         c = \sum_h \|(I - J) A^h (I - J)\|_2\, \|W_V^h W_O^h\|_2
 
-    The upper bound is the proposition. The text concludes from its value above 1 that high
-    frequencies remain, which does not follow: a sharp map with W_V = -I takes all of them away.
-    The lower bound keeps them where c < 1; it is not in the paper.
+    The upper bound is the proposition. The lower one, which is not in the paper, keeps high
+    frequencies where c < 1.
 
     Shapes: as in `bound_multi_head_smoothing`.
 

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from attention_core.checks import check_choices, check_nonnegative, check_sizes
+from attention_core.mechanism import Mechanism
 
 Kind = Literal["sharpening", "smoothing", "band-pass"]
 Form = Literal["inverse", "transpose"]
@@ -22,7 +23,7 @@ Layout = Literal["interleaved", "concatenated"]
 _RANGES = {"sharpening": (-1.0, 0.0), "smoothing": (0.0, 1.0)}
 
 
-class EigenSpectrum(nn.Module):
+class EigenSpectrum(Mechanism):
     r"""The output projection of a layer, as a function of its value projection and d eigenvalues.
 
     .. math:: W_V = V, \qquad W_O = \Lambda V^{-1}
@@ -87,10 +88,6 @@ class EigenSpectrum(nn.Module):
         # a tuple: modules in it do not become children, so the host keeps their names
         self._tied: tuple[nn.Linear, ...] = ()
         self.rows = slice(0)
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"dim={self.dim}, kind={self.kind}, form={self.form}"
 
     def tie(self, value: nn.Linear, output: nn.Linear, rows: slice = slice(None)) -> Self:
         """Draw V into `rows` of the value projection, and derive the output projection from it.

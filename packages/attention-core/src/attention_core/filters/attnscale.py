@@ -1,14 +1,15 @@
 """AttnScale (Wang et al. 2022), https://arxiv.org/abs/2203.05962"""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
+from attention_core.mechanism import Mechanism
 from attention_core.operators import Operator, average, propagate
 
 
-class AttnScale(nn.Module):
+class AttnScale(Mechanism):
     r"""Attention with a rescaled high-pass part, one weight a head.
 
     .. math:: H = J + (1 + \omega)(A - J), \qquad H v = (1 + \omega) A v - \omega J v
@@ -32,10 +33,6 @@ class AttnScale(nn.Module):
         check_sizes("AttnScale", num_heads=num_heads)
         self.masked = masked
         self.omega = head_coefficient(num_heads, 0.0)
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"num_heads={len(self.omega)}, masked={self.masked}"
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Amplify the difference from the mean."""

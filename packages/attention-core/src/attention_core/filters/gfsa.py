@@ -3,16 +3,17 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_choices, check_finite, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
+from attention_core.mechanism import Mechanism
 from attention_core.operators import Operator, apply_polynomial
 
 Weight = Literal["w0", "w1", "wK"]
 
 
-class GFSA(nn.Module):
+class GFSA(Mechanism):
     r"""A graph filter of order K, its K-th power approximated to first order.
 
     .. math:: H = w_0 I + w_1 A + w_K (A + (K - 1)(A^2 - A))
@@ -47,10 +48,6 @@ class GFSA(nn.Module):
         self.w0 = head_coefficient(num_heads, w0, "w0" in learn)
         self.w1 = head_coefficient(num_heads, w1, "w1" in learn)
         self.wK = head_coefficient(num_heads, wK, "wK" in learn)
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"num_heads={len(self.w0)}, K={self.K}, learn={self.learn}"
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Apply H, collected by powers of A."""

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from attention_core.checks import check_choices, check_finite, check_sizes
 from attention_core.filters.coefficients import head_coefficient, per_head
+from attention_core.mechanism import Mechanism
 from attention_core.operators import Operator, Step, apply_polynomial
 
 Basis = Literal["monomial", "jacobi", "chebyshev", "legendre"]
@@ -58,7 +59,7 @@ def _jacobi_step(k: int, a: float, b: float) -> Step:
     )
 
 
-class Polynomial(nn.Module):
+class Polynomial(Mechanism):
     r"""The general graph filter of order K, one set of coefficients a head.
 
     .. math:: H = \sum_{k=0}^{K} \theta_k T_k(A)
@@ -87,10 +88,6 @@ class Polynomial(nn.Module):
         slope, offset, _ = self.steps[0]
         start = [-offset / slope, 1 / slope] + [0.0] * (K - 1)
         self.theta = nn.ParameterList([head_coefficient(num_heads, value) for value in start])
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"num_heads={len(self.theta[0])}, K={self.K}, basis={self.basis}"
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values."""

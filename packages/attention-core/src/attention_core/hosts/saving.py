@@ -31,7 +31,7 @@ from attention_core.hosts.attach import attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.restoration import restore_on_error
 from attention_core.hosts.selection import is_known_attention, self_attention_modules
-from attention_core.kernels.common import find_arguments
+from attention_core.mechanism import find_arguments
 from attention_core.reparam import find_spectrum
 
 __all__ = ["load_mechanism", "save_mechanism"]

@@ -1,6 +1,5 @@
 """Helpers of all kernels: operands, precision, layers, and the step behind the filter."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -8,39 +7,19 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from attention_core.checks import check_heads
+from attention_core.mechanism import Mechanism
 from attention_core.operators import allowed_pairs, masked_mean
 
 
-class Kernel(nn.Module):
+class Kernel(Mechanism):
     """The base of all kernels: modules that form an operator from queries and keys."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         check_heads(type(self).__name__, dim=dim, num_heads=num_heads)
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        known = {k: v for k, v in find_arguments(self).items() if v is not inspect.Parameter.empty}
-        return ", ".join(f"{name}={value}" for name, value in known.items())
-
-
-def find_arguments(part: nn.Module, skipped: int = 0) -> dict[str, Any]:
-    """Return the arguments of a part's `__init__` by name, without the first `skipped` ones.
-
-    An argument is the attribute of its name, or an entry of the dict `init_args`. It is
-    `inspect.Parameter.empty` if there is neither, and left out if it is a tensor or a module.
-
-    >>> from attention_core import GFSA
-    >>> find_arguments(GFSA(2, K=5), skipped=1)["K"]
-    5
-    """
-    names = list(inspect.signature(type(part).__init__).parameters)[1 + skipped :]
-    values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
-    stored = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}
-    return stored | getattr(part, "init_args", {})
 
 
 class KernelOperator(ABC):

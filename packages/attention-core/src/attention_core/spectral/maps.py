@@ -170,19 +170,15 @@ def dominating_eigenvalue_shares(
 
     .. math:: \max_{j, i} |1 + \lambda^H_j \lambda^A_i|, \qquad H = (W_V W_O)^\top
 
-    is the growth of a layer x + A x W_V W_O. Each index of the leading axes is one case, as each
-    head of each layer on each sample, and the result is the share of the cases of each kind. A
-    case smooths if the maximum is at the Perron value of A, 1, the eigenvalue of equal tokens (the
-    paper's lambda_n), and sharpens if it is at any other (its lambda_1); these two shares are the
-    paper's columns. Eigenvalues of softmax maps are complex, of modulus 1 at most, where the paper
-    orders them as real numbers: here moduli are compared, and the eigenvalue closest to 1 is the
-    Perron value. A case ties if both are equal up to a relative `tolerance`.
+    is the growth of a layer x + A x W_V W_O. Each index of the leading axes is one case, such as a
+    head of a layer on a sample. A case smooths if the maximum is at the Perron value of A, the
+    eigenvalue closest to 1 (the paper's lambda_n), sharpens if it is at any other (its lambda_1),
+    and ties if both are equal up to a relative `tolerance`. Moduli are compared, as eigenvalues of
+    softmax maps are complex.
 
-    H of a head has rank D at most, so that d - D of its eigenvalues are structural zeros; clipped
-    spectra add others. A zero grows by 1 + 0 = 1 at every eigenvalue of A, so that a case whose
-    other pairs stay below 1 ties, and is no low-pass filter (theorem 3.5, case 3). Without
-    `count_zeros`, eigenvalues of H that are 0 up to the tolerance are left out, as they must be
-    for the printed shares, which sum to 1 without ties; an H of zeros alone ties either way.
+    A zero of H, of which a head of rank D has d - D, grows by 1 at every eigenvalue of A, so that a
+    case whose other pairs stay below 1 ties. Without `count_zeros`, zeros are left out, as they
+    must be for the printed shares, which sum to 1 without ties.
 
     Shapes: eigenvalues of H (..., d), with its zeros, and of A (..., N), whose leading axes
     broadcast to the cases -> (3,): smooth, sharp and tied, with a sum of 1.

@@ -14,12 +14,13 @@ from attention_core.checks import (
     check_sizes,
     check_tokens,
 )
+from attention_core.mechanism import Mechanism
 from attention_core.operators import Softmax, apply_operator
 
 Axis = Literal["token", "feature", "channel"]
 
 
-class ContraNorm(nn.Module):
+class ContraNorm(Mechanism):
     r"""Push each token away from the tokens that are similar to it.
 
     .. math:: z = x - s W x, \qquad W = \mathrm{softmax}(\bar x \bar x^\top / \tau), \quad
@@ -75,12 +76,6 @@ class ContraNorm(nn.Module):
     def init_args(self) -> dict[str, bool]:
         """Return the arguments that are not stored under their own name: `norm` is a module."""
         return {"norm": isinstance(self.norm, nn.LayerNorm)}
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return (
-            f"dim={self.dim}, scale={self.scale}, temperature={self.temperature}, axis={self.axis}"
-        )
 
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
         """Contrast the tokens, then normalize them."""

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_ints, check_sizes, check_tokens
+from attention_core.mechanism import Mechanism
 from attention_core.operators import masked_mean
 
 
-class FeatScale(nn.Module):
+class FeatScale(Mechanism):
     r"""Rescale, channel by channel, the mean of the tokens and the difference from it.
 
     .. math:: z' = \mathrm{DC}[z] (1 + g s) + \mathrm{HC}[z] (1 + g t)
@@ -31,10 +32,6 @@ class FeatScale(nn.Module):
         self.gain = gain
         self.s = nn.Parameter(torch.zeros(dim))
         self.t = nn.Parameter(torch.zeros(dim))
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"dim={len(self.s)}, gain={self.gain}"
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""

@@ -4,9 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_finite, check_sizes, check_tokens
+from attention_core.mechanism import Mechanism
 
 
-class LayerScale(nn.Module):
+class LayerScale(Mechanism):
     r"""Scale each channel of a branch by a learned factor that starts near 0.
 
     .. math:: z' = \gamma \odot z
@@ -28,10 +29,6 @@ class LayerScale(nn.Module):
         check_finite("LayerScale", init=init)
         self.init = init
         self.gamma = nn.Parameter(torch.full((dim,), float(init)))
-
-    def extra_repr(self) -> str:
-        """Return what `print(model)` shows."""
-        return f"dim={len(self.gamma)}, init={self.init}"
 
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""

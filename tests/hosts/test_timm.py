@@ -40,6 +40,18 @@ def test_a_gated_layer_is_timms_bit_for_bit():
     assert torch.equal(ours(tokens, is_causal=True), stock(tokens, is_causal=True))
 
 
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("deit_small_patch16_224", 72), ("cait_s24_224", 192), ("swin_small_patch4_window7_224", 282)],
+)
+def test_gfsa_adds_the_papers_number_of_parameters(name, count):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+        before = sum(w.numel() for w in model.parameters())
+        attach(model, GFSA).requires_grad_(True)
+    assert sum(w.numel() for w in model.parameters()) - before == count
+
+
 @pytest.mark.parametrize("family", ["cait", "swin"])
 def test_a_filter_is_the_reference_on_the_hosts_own_map(x, family):
     model = attach(build(family).double(), partial(GFSA, K=4, w0=0.2, wK=0.3))

@@ -40,6 +40,15 @@ def test_every_filter_has_a_case_and_coefficients_of_one_float_a_head():
     assert {(w.shape, w.dtype) for w in weights} == {((H,), torch.float32)}
 
 
+def test_coefficients_that_are_not_learned_are_buffers_under_the_names_of_old_files():
+    filter = filters.GFSA(H, w0=0.2).requires_grad_()
+    assert [name for name, _ in filter.named_parameters()] == ["wK"]
+    saved = {name: torch.nn.Parameter(torch.rand(H), name == "wK") for name in ("w0", "w1", "wK")}
+    filter.load_state_dict(saved)
+    for name, weight in filter.state_dict().items():
+        assert torch.equal(weight, saved[name])
+
+
 @all_cases()
 @all_masks
 def test_fused_equals_the_literal_equation(case, kind):

@@ -18,6 +18,7 @@ from attention_core import (
     ReAttention,
     Softmax,
 )
+from attention_core.operators import apply_polynomial
 from torch import Tensor, nn
 
 from tests.core import reference
@@ -86,11 +87,16 @@ def qkv(n: int = N, heads: int = H) -> Iterator[Tensor]:
     return (torch.randn(B, heads, n, D).double().requires_grad_() for _ in range(3))
 
 
-def draw_kept(p: float, heads: int = H, n: int = N, batch: int = B) -> Tensor:
-    """Return the entries that the next map of these sizes keeps under dropout; draw nothing."""
+def draw_kept(p: float, heads: int = H, n: int = N, batch: int = B, once: bool = True) -> Tensor:
+    """Return the entries that the next map of these sizes keeps under dropout; draw nothing.
+
+    A polynomial forms its maps in other pieces than one application, which is `once`.
+    """
     state, zeros = torch.get_rng_state(), torch.zeros(batch, heads, n, 1).double()
     A = Softmax(zeros, zeros, dropout=p)
-    kept = A @ A.eye() != 0
+    first = torch.ones(1, 1, 1).double()
+    y = A @ A.eye() if once else apply_polynomial(A, A.eye(), [0 * first, first, 0 * first])
+    kept = y != 0
     torch.set_rng_state(state)
     return kept.double().contiguous()
 

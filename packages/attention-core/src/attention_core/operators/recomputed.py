@@ -1,7 +1,8 @@
 """Polynomials of a softmax map on a CPU: formed a few heads at a time, again for the gradient.
 
 A polynomial of degree two takes 10 products where plain attention takes 7, in the memory of the
-maps of a few heads; fused calls would compute the softmax for each power.
+maps of a few heads; fused calls would compute the softmax for each power. One application, of a
+map with dropout or a learned bias, needs a few rows at a time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,7 @@ from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
 CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
 RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
-Chunk = tuple[slice, slice]  # samples and heads
+Chunk = tuple[slice, ...]  # samples and heads, and rows of a map that is applied once
 
 
 class MapOptions(NamedTuple):
@@ -72,8 +73,14 @@ def apply_recomputed(
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
     seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
     options = MapOptions(scale, threshold, factor, seed, steps)
-    y: Tensor = _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
-    return y
+    if _has_rows(options, q.shape):
+        return _Blockwise.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
+    return _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
+
+
+def _has_rows(options: MapOptions, shape: torch.Size) -> bool:
+    """Return True for one application of maps that do not fit the cache."""
+    return len(options.steps) == 1 and shape[2] ** 2 > CHUNK_NUMEL
 
 
 class _Recomputed(torch.autograd.Function):
@@ -87,6 +94,7 @@ class _Recomputed(torch.autograd.Function):
         is_trained = any(ctx.needs_input_grad)
         saved = [v.new_empty(v.shape) for _ in options.steps[1:] if is_trained]
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
+            A = _normalize(A, options)
             values, *weights = (_take(t, chunk) for t in (v, *theta))
             apply = partial(_multiply, A if kept is None else kept.mul_(A), factor=options.factor)
             sums = list(horner_terms(apply, values, weights, options.steps))
@@ -113,6 +121,7 @@ def _differentiate(
     dq, dk, dv, *dtheta = (t.new_empty(t.shape) for t in (q, k, v, *theta))
     dmask = torch.zeros_like(mask) if needed[3] else None
     for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
+        A = _normalize(A, options)
         values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved)))
         weights = [_take(t, chunk) for t in theta]
         # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
@@ -138,39 +147,98 @@ def _differentiate(
     return [dq, dk, dv, dmask, *dtheta]
 
 
+class _Blockwise(torch.autograd.Function):
+    """Compute A v by a few rows of A, and its gradient from these rows formed again."""
+
+    @staticmethod
+    def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
+        q, k, v, mask = inputs
+        y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
+        norms = q.new_empty(*q.shape[:3], 1)  # logarithms of the sums of rows
+        for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
+            top = A.amax(-1, keepdim=True)
+            top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
+            total = A.sub_(top).exp_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
+            product = torch.bmm(A if kept is None else kept.mul_(A), _take(v, chunk[:2]))
+            y[chunk] = product.mul_(options.factor / total)
+            norms[chunk] = total.log_().add_(top)
+        ctx.options = options
+        ctx.save_for_backward(*inputs, y, norms)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, mask, y, norms = ctx.saved_tensors
+        options, needed = ctx.options, ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            one = q.new_ones(*q.shape[:2], 1, 1)
+            inputs = (q, k, v, mask, 0 * one, one)
+            return None, *_differentiate_equation(options, inputs, (*needed, False, False), g)[:4]
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        dmask = torch.zeros_like(mask) if needed[3] else None
+        sums = (g * y).sum(-1, keepdim=True)  # of the products of a row of A and of its gradient
+        for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
+            A.sub_(norms[chunk][0]).exp_()
+            grad = _take(g, chunk).mul(options.factor)
+            torch.bmm(grad, _take(v, chunk[:2]).mT, out=dA)
+            weights = A if kept is None else kept.mul_(A)
+            dv[chunk[:2]][0].baddbmm_(weights.mT, grad)
+            dA.mul_(weights).addcmul_(A, sums[chunk][0], value=-1)
+            dq[chunk] = torch.bmm(dA, keys).mul_(options.scale)
+            dk[chunk[:2]][0].baddbmm_(dA.mT, queries)
+            if dmask is not None:
+                part = _select(dmask, chunk)
+                part += dA.unsqueeze(0).sum_to_size(part.shape)
+        return None, dq, dk, dv, dmask
+
+
 def _form_maps(
     options: MapOptions, q: Tensor, k: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[Chunk, Tensor, Tensor | None, Tensor, Tensor, Tensor]]:
-    """Yield the chunk, its map, what dropout keeps, space for a map, scaled queries, and keys."""
-    generator, N = torch.Generator().manual_seed(options.seed), q.shape[2]
-    chunks = _list_chunks(q.shape)
-    # memory of the largest chunk for all of them, as new memory is slow
-    size = q[chunks[0]].shape[:2].numel()
-    maps, space = q.new_empty(size, N, N), q.new_empty(size, N, N)
+    """Yield the chunk, its logits, what dropout keeps, space for a map, scaled queries, and keys.
+
+    Memory of the largest chunk serves all of them, as new memory is slow.
+    """
+    generator, chunks = torch.Generator().manual_seed(options.seed), _list_chunks(options, q.shape)
+    size = (*_take(q, chunks[0]).shape[:2], q.shape[2])
+    maps, space, draws = (q.new_empty(size) for _ in range(3))
+    words = torch.empty(-(-draws.numel() // 4), dtype=torch.int64)
     for chunk in chunks:
-        queries, keys = _take(q, chunk).mul(options.scale), _take(k, chunk)
-        A = torch.bmm(queries, keys.mT, out=maps[: len(queries)])
+        queries, keys = _take(q, chunk).mul(options.scale), _take(k, chunk[:2])
+        count, rows, _ = queries.shape
+        A = torch.bmm(queries, keys.mT, out=maps[:count, :rows])
         if mask is not None:
-            A.view(-1, *q[chunk].shape[1:3], N).add_(_select(mask, chunk))
-        top = A.amax(-1, keepdim=True)
-        is_empty = top == -torch.inf  # a row that may attend to nothing is zero
-        if len(options.steps) > 1:
-            A.sub_(top.masked_fill_(is_empty, 0.0)).exp_()  # several times as fast as softmax
-            A.div_(A.sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny))
-        else:
-            torch.softmax(A, -1, out=A)
-            A = A.masked_fill_(is_empty, 0.0) if is_empty.any() else A
-        kept = _draw_kept(A, options.threshold, generator) if options.threshold else None
-        yield chunk, A, kept, space[: len(A)], queries, keys
+            A.view(-1, *q[chunk].shape[1:3], q.shape[2]).add_(_select(mask, chunk))
+        kept = None
+        if options.threshold:
+            kept = _draw_kept(draws[:count, :rows], words, options.threshold, generator)
+        yield chunk, A, kept, space[:count, :rows], queries, keys
 
 
-def _list_chunks(shape: torch.Size) -> list[Chunk]:
-    """List some samples with all of their heads, or some heads of one sample, at a time."""
+def _normalize(A: Tensor, options: MapOptions) -> Tensor:
+    """Turn logits into their softmax, in place."""
+    top = A.amax(-1, keepdim=True)
+    is_empty = top == -torch.inf  # a row that may attend to nothing is zero
+    if len(options.steps) > 1:
+        A.sub_(top.masked_fill_(is_empty, 0.0)).exp_()  # several times as fast as softmax
+        return A.div_(A.sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny))
+    torch.softmax(A, -1, out=A)
+    return A.masked_fill_(is_empty, 0.0) if is_empty.any() else A
+
+
+def _list_chunks(options: MapOptions, shape: torch.Size) -> list[Chunk]:
+    """List some samples with all of their heads, some heads of one sample, or rows of one head."""
     B, H, N, _ = shape
     heads = min(H, max(1, CHUNK_NUMEL // N**2))
     samples = max(1, CHUNK_NUMEL // (N**2 * H))
-    starts = product(range(0, B, samples), range(0, H, heads))
-    return [(slice(b, b + samples), slice(h, h + heads)) for b, h in starts]
+    sizes, counts = [B, H], [samples, heads]
+    if _has_rows(options, shape):
+        sizes, counts = [B, H, N], [1, 1, max(1, CHUNK_NUMEL // N)]
+    ranges = [range(0, size, count) for size, count in zip(sizes, counts, strict=True)]
+    return [
+        tuple(slice(start, start + count) for start, count in zip(starts, counts, strict=True))
+        for starts in product(*ranges)
+    ]
 
 
 def _take(t: Tensor, chunk: Chunk) -> Tensor:
@@ -183,15 +251,15 @@ def _select(mask: Tensor, chunk: Chunk) -> Tensor:
     return mask[tuple(s if n > 1 else slice(None) for n, s in zip(mask.shape, chunk, strict=False))]
 
 
-def _draw_kept(A: Tensor, threshold: int, generator: torch.Generator) -> Tensor:
-    """Draw zeros with probability threshold / 2^16, else ones, four from a number of 64 bits.
+def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Generator) -> Tensor:
+    """Fill `kept` with zeros with probability threshold / 2^16, else ones.
 
-    This is 7 times as fast as torch's dropout.
+    A number of 64 bits makes four entries, 7 times as fast as torch's dropout.
     """
-    words = torch.empty(-(-A.numel() // 4), dtype=torch.int64)
     # all 64 bits: without bounds, `random_` never sets the sign bit, which every fourth entry uses
-    numbers = words.random_(-(2**63), None, generator=generator).view(torch.int16)
-    return numbers[: A.numel()].view(A.shape).ge_(threshold - RNG_LEVELS // 2).to(A.dtype)
+    words = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
+    numbers = words.view(torch.int16)[: kept.numel()].ge_(threshold - RNG_LEVELS // 2)
+    return kept.copy_(numbers.view(kept.shape))
 
 
 def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:
@@ -209,8 +277,9 @@ def _differentiate_equation(
     A = logits.masked_fill(is_empty, 0.0).softmax(-1) * ~is_empty
     if options.threshold:
         generator, kept = torch.Generator().manual_seed(options.seed), torch.empty_like(A.detach())
-        for chunk in _list_chunks(q.shape):
-            kept[chunk] = _draw_kept(kept[chunk], options.threshold, generator)
+        words = torch.empty(-(-kept.numel() // 4), dtype=torch.int64)
+        for chunk in _list_chunks(options, q.shape):
+            _draw_kept(kept[chunk], words, options.threshold, generator)
         A = A * kept * options.factor
     *_, y = horner_terms(A.__matmul__, v, theta, options.steps)
     wanted = [t for t, need in zip(inputs, needed, strict=True) if need]

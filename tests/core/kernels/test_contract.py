@@ -50,6 +50,16 @@ def test_every_kernel_has_a_case():
     assert {type(case.make(DIM, H, N)) for case in CASES} == modules
 
 
+@all_cases(CASES)
+@pytest.mark.parametrize("shape", [(0, N, DIM), (2, 0, DIM)])
+def test_no_samples_and_no_tokens_have_an_output_without_entries(case, shape):
+    layer, x = layer_of(case).float(), torch.randn(shape, requires_grad=True)
+    for mask in (None, torch.ones(shape[:2], dtype=torch.bool)):
+        y = layer(x, mask)
+        y.sum().backward()
+        assert y.shape == x.grad.shape == shape
+
+
 @pytest.mark.parametrize("mask", MASKS)
 @all_cases(MAPS)
 def test_is_a_linear_map(case, mask):

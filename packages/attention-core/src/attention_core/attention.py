@@ -83,6 +83,8 @@ class SelfAttention(nn.Module):
             raise ValueError(
                 f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
             )
+        if x.shape[1] == 0:  # no token has anything to attend to
+            return self.proj(x)
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
         if self.float32:
             with autocast_disabled(x):

@@ -164,7 +164,7 @@ class AGF(Kernel):
         check_tokens("AGF", x, self.dim)
         # half precision would put an error of 1 % on high orders
         s = at_least_float32(self.sigma(x)).sigmoid()  # (B, N, D)
-        s = s.view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+        s = s.view(*x.shape[:2], self.num_heads, self.dim // self.num_heads).transpose(1, 2)
         return s if self.singular_values == "generated" else self.response(s)
 
     def response(self, s: Tensor) -> Tensor:

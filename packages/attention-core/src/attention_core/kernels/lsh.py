@@ -39,7 +39,7 @@ class LSHChunks(NamedTuple):
         count, width = self.order.shape[-2:]
         t = F.pad(t, (0, 0, 0, count * width - t.shape[2]))
         slots = self.order.flatten(2).unsqueeze(-1).expand(-1, -1, -1, t.shape[-1])
-        return t.gather(2, slots).view(*self.order.shape, -1)
+        return t.gather(2, slots).view(*self.order.shape, t.shape[-1])
 
     def scatter_slots(self, t: Tensor) -> Tensor:
         """Move slots back to their tokens, (B, H, R, C, c, D) -> (B, H, R, C c, D)."""

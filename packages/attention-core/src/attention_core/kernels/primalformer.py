@@ -136,7 +136,8 @@ class Primalformer(Kernel):
             tokens = valid[:, 0, 0]
         index = evenly_spaced_indices(tokens, self.points).expand(len(x), -1).unsqueeze(-1)
         X = x.gather(1, index.expand(-1, -1, x.shape[-1]))
-        return X.view(len(x), self.points, self.num_heads, -1).transpose(1, 2)
+        width = self.dim // self.num_heads
+        return X.view(len(x), self.points, self.num_heads, width).transpose(1, 2)
 
     def penalty(self, A: PrimalScores) -> Tensor:
         """Return eta times the squared J of an output of this kernel."""

@@ -102,7 +102,7 @@ class Reformer(Kernel):
             bucket = bucket.masked_fill(~valid, self.rotations.shape[2] * 2)
         bucket = F.pad(bucket, (0, -n % self.chunk), value=self.rotations.shape[2] * 2)
         order = bucket.argsort(dim=-1, stable=True)
-        order = order.view(*order.shape[:-1], -1, self.chunk)
+        order = order.view(*order.shape[:-1], bucket.shape[-1] // self.chunk, self.chunk)
         last = (counted.clamp(min=1) - 1) // self.chunk if self.ring == "sample" else None
         return LSHChunks.from_order(order, counted, last)
 

@@ -120,7 +120,8 @@ class SOFT(Kernel):
         valid = key_mask(mask, q, q)
         q = zero_padding(q * q.shape[-1] ** -0.25, valid)
         filled = F.pad(q, (0, 0, 0, -q.shape[2] % self.ratio))
-        windows = filled.reshape(*q.shape[:2], -1, self.pool.in_features)  # (B, H, m, ratio d)
+        m = filled.shape[2] // self.ratio
+        windows = filled.reshape(*q.shape[:2], m, self.pool.in_features)  # (B, H, m, ratio d)
         y = F.gelu(self.norm(self.pool(windows)))
         with autocast_disabled(q):
             q, y = at_least_float32(q), at_least_float32(y)
@@ -134,6 +135,6 @@ class SOFT(Kernel):
     def _mask_padding(self, left: Tensor, S: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
         """Remove padding from the tokens, and from the landmarks: their block of S is I."""
         windows = F.pad(valid, (0, -valid.shape[-1] % self.ratio))
-        filled = windows.view(len(valid), 1, 1, -1, self.ratio).any(-1)  # (B, 1, 1, m)
+        filled = windows.view(len(valid), 1, 1, S.shape[-1], self.ratio).any(-1)  # (B, 1, 1, m)
         eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
         return left * valid.mT * filled, torch.where(filled & filled.mT, S, eye)

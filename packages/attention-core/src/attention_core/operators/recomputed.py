@@ -176,7 +176,7 @@ class _Blockwise(torch.autograd.Function):
             return None, *_differentiate_equation(options, inputs, (*needed, False, False), g)[:4]
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         dmask = torch.zeros_like(mask) if needed[3] else None
-        sums = (g * y).sum(-1, keepdim=True)  # of the products of a row of A and of its gradient
+        sums = (g * y).sum(-1, keepdim=True)  # each sums a row of A times its gradient
         for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
             A.sub_(norms[chunk][0]).exp_()
             grad = _take(g, chunk).mul(options.factor)

@@ -71,9 +71,10 @@ def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
     assert (run.folder / "predictions.pt").is_file()
 
 
-def test_a_trial_of_two_batches_is_not_a_result(tmp_path) -> None:
-    run_app(APP, ["fit", *arguments(tmp_path, "--trainer.fast_dev_run=2")])
-    assert not list(tmp_path.rglob("result.json"))
+def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_app(APP, ["fit", *arguments("runs", "--trainer.fast_dev_run=2")])
+    assert not [*tmp_path.iterdir()]
 
 
 def test_what_every_loader_of_the_test_set_says_is_kept(finished: Run) -> None:

@@ -18,35 +18,41 @@ from contextlib import ExitStack
 from functools import cache, cached_property, reduce
 from inspect import signature
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
 from jsonargparse import Namespace
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
+from experiment_kit.arguments import (
+    check_flags,
+    copy_last_state,
+    expand_arguments,
+    explain_absent_size,
+    take_model,
+)
+from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.data.identity import explain_changed_data, record_data
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.naming import name_run
 from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
+from experiment_kit.scoring import score_and_write_result
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callback_checks import check_callbacks
-from experiment_kit.training.callbacks import EpochTimer, default_callbacks
+from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     explain_failure,
 )
-from experiment_kit.training.loggers import (
-    RunLogger,
-    collect_hyperparameters,
-    log_hyperparameters,
-)
+from experiment_kit.training.loggers import RunLogger
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
 
@@ -60,11 +66,12 @@ class AppCLI(LightningCLI):
 
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
-        self.arguments = sys.argv[1:] if args is None else args
+        self.arguments, self.source = expand_arguments(app, sys.argv[1:] if args is None else args)
+        self.arguments, self.own_model = take_model(self.arguments)
         patches.prefer_int_in_unions()
         super().__init__(
-            app.model,
-            app.data,
+            self.own_model or app.model,
+            LightningDataModule,
             subclass_mode_data=True,
             save_config_callback=None,
             auto_configure_optimizers=False,
@@ -73,7 +80,7 @@ class AppCLI(LightningCLI):
                 "prog": f"attention-{app.name}",
                 "version": describe_version(app.package),
             },
-            args=args,
+            args=self.arguments,
         )
         self.config, self.subcommand = self.parsed, self.parsed.subcommand
 
@@ -113,9 +120,15 @@ class AppCLI(LightningCLI):
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
-        for source, target in self.app.links_at_parsing.items():
+        options, links = self.app.links, self.app.links_at_parsing
+        if own := self.own_model:
+            parser.own_options = vars(parser.get_defaults().model)
+            parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
+            options = {k: v for k, v in options.items() if v in parser.own_options}
+            links = {k: v for k, v in links.items() if not k.startswith("model.")}
+        for source, target in links.items():
             parser.link_arguments(source, target)
-        for source, target in self.app.links.items():
+        for source, target in options.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
 
     @property
@@ -138,6 +151,8 @@ class AppCLI(LightningCLI):
         config = self.read_settings()
         for key, name in name_run(self.app.package, config).items():
             self.settings.run[key] = name
+        if self.source and self.subcommand != "fit":
+            return Run(self.source)
         return find_run(self.app, config, fitting=self.subcommand == "fit")
 
     def read_settings(self) -> dict[str, Any]:
@@ -151,7 +166,7 @@ class AppCLI(LightningCLI):
         """
         stand_ins = self.app.shape_only_data.items() if shape_only else ()
         makers = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins]
-        with convert_user_errors(TypeError, ValueError):
+        with convert_user_errors(TypeError, ValueError), explain_absent_size(self.app.links):
             built = self.parser.instantiate(self.config, instantiators=makers)[self.subcommand]
         return built.model, built.data
 
@@ -159,12 +174,14 @@ class AppCLI(LightningCLI):
         """Seed, then build `model`, `datamodule` and `trainer`."""
         self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
         seed_everything(self.settings.seed_everything, workers=True)
-        super().instantiate_classes()
+        with explain_absent_size(self.app.links):
+            super().instantiate_classes()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the trainer of the config, with the callbacks and the logger of every run."""
         settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
-        options = settings.trainer
+        options, is_ours = settings.trainer, isinstance(settings.data, SplitDataModule)
+        check_flags(options, is_ours)
         if fitting and settings.ckpt_path and self.sharded:
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
@@ -176,10 +193,11 @@ class AppCLI(LightningCLI):
                 *(settings.checkpoint, self.preemption),
             )
         self.trainer_defaults = {"callbacks": callbacks}
-        loggers = [RunLogger(self.run, settings.ckpt_path)] if fitting else []
+        has_board = fitting and options.logger is not False
+        loggers = [RunLogger(self.run, settings.ckpt_path)] if has_board else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
-            use_distributed_sampler=False,
+            use_distributed_sampler=options.use_distributed_sampler and not is_ours,
             plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
             logger=[*loggers, *_as_list(options.logger)],
         )
@@ -221,15 +239,20 @@ def run_app(app: AppSpec, args: list[str] | None = None) -> None:
 
 def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
-    run, settings, fitting = cli.run, cli.settings, cli.subcommand == "fit"
+    settings, fitting = cli.settings, cli.subcommand == "fit"
     with ExitStack() as stack:
         stack.enter_context(cli.preemption)
+        if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
+            settings.run.folder = stack.enter_context(TemporaryDirectory())
+        run = cli.run
         # a finished run may be on a disk that is read-only, where it cannot be locked
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
             print(f"already finished: {run.folder}{explain_changed_data(run)}")
             return None
+        if fitting and cli.source and patches.is_first_process():
+            copy_last_state(Run(cli.source), run, cli.read_settings())
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
@@ -237,10 +260,11 @@ def execute(cli: AppCLI) -> Trainer | None:
             cli.build_all()
         patches.check_launcher(cli.trainer)
         if fitting and patches.is_first_process():
-            record_data(run, cli.datamodule.list_data_files())
+            record_data(run, getattr(cli.datamodule, "list_data_files", tuple)())
             run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
         with (
             convert_user_errors(MisconfigurationException),
+            explain_absent_size(cli.app.links),
             explain_failure(cli.preemption, settings.ckpt_path),
         ):
             method = getattr(cli.trainer, str(cli.subcommand))
@@ -263,15 +287,21 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
 
     Raises UserError if the given one is not readable, and if an untrained run is evaluated.
     """
-    if given:
+    if fitting and given == "best":
+        raise UserError(
+            "ckpt_path best has weights alone: leave it out, to go on from the last state"
+        )
+    if given and given not in ("best", "last"):
         if not is_whole_checkpoint(Path(given), resumable=fitting):
             remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
             raise UserError(f"ckpt_path {given} is not a whole checkpoint{remedy}")
         return given
-    found = run.find_newest_checkpoint() if fitting else run.find_test_checkpoint()
+    is_last = fitting or given == "last"
+    found = run.find_newest_checkpoint() if is_last else run.find_test_checkpoint()
     if found is None:
         if not fitting:
-            raise UserError(f"{run.folder} is not trained: run fit, or give ckpt_path")
+            remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
+            raise UserError(f"{run.folder} is not trained: {remedy}")
         return None
     if fitting:
         states = torch.load(found, "cpu", weights_only=True, mmap=True)["callbacks"].values()
@@ -279,65 +309,6 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
         run.find_best_checkpoint(is_validated="best.ckpt" in paths)  # not at the end of training
         print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
     return str(found)
-
-
-def score_and_write_result(cli: AppCLI, seconds: float) -> None:
-    """Score the test set once, at the best epoch, and write the result of the run.
-
-    If no epoch was validated, the weights at the end of training are scored. `seconds` is the
-    time of training in this process alone.
-    """
-    run, trainer = cli.run, cast(Any, cli.trainer)
-    logged = trainer.callback_metrics  # testing resets them
-    trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
-    (tracker,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
-    found = tracker.best_model_score  # None where no epoch was validated
-    score = {} if found is None else {str(tracker.monitor): found.item()}
-    best = run.find_best_checkpoint(is_validated=bool(score))
-    trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
-    # the weights in memory are those of the last epoch, trained or loaded
-    last = score_checkpoint(cli, None) if cli.app.score_last else {}
-    metrics = score_checkpoint(cli, best)
-    metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
-    if not trainer.is_global_zero or trainer.fast_dev_run:
-        return
-    (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
-    result = {
-        **describe_run(cli),
-        "metrics": {**metrics, **score, **trained, **timer.collect_metrics()},
-        "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
-        "epochs": trainer.current_epoch,
-        "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
-        "seconds": round(seconds, 1),
-    }
-    parameters = collect_hyperparameters(cli.read_settings())
-    log_hyperparameters(trainer.loggers, parameters, metrics, cli.app.monitor)
-    run.write_result(result)  # last: nothing is added to a finished run
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-    print(f"finished {run.folder}: {shown}", flush=True)
-
-
-def describe_run(cli: AppCLI) -> dict[str, Any]:
-    """Return what identifies a run: app, overlays, protocol, initial weights, seed and hash."""
-    overlays = {k: name for k, name in cli.settings.run.as_dict().items() if k != "folder"}
-    protocol = overlays.pop("protocol") or getattr(cli.datamodule, "protocol", "")
-    source = getattr(cli.model, "weights_source", None)  # before training
-    return {
-        "app": cli.app.name,
-        **overlays,
-        "protocol": protocol,
-        **({} if source is None else {"weights_source": source}),
-        "seed": cli.settings.seed_everything,
-        "hash": cli.run.hash,
-    }
-
-
-def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
-    """Test the weights of a checkpoint, or those in memory; return the metrics of all loaders."""
-    parts = cli.trainer.test(
-        cli.model, None, path and str(path), False, cli.datamodule, weights_only=True
-    )
-    return {name: value for part in parts for name, value in part.items()}
 
 
 def _as_list(value: Any) -> list[Any]:

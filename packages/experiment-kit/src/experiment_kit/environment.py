@@ -47,8 +47,8 @@ def describe_environment() -> dict[str, Any]:
 
 def search_working_directory_last() -> None:
     """Import installed modules before those beside the user, which `python -m` puts first."""
-    if sys.path[0] in ("", os.getcwd()):
-        sys.path.append(sys.path.pop(0))
+    here = os.getcwd()
+    sys.path[:] = [*(path for path in sys.path if path not in ("", here)), here]
 
 
 def describe_version(package: str) -> str:

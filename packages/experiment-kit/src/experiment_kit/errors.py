@@ -4,8 +4,9 @@ import re
 import signal
 import sys
 from argparse import ArgumentError
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -74,6 +75,12 @@ def import_library(name: str, package: str = "") -> Any:
         return import_module(name)
     except ImportError as error:
         raise UserError(f"{name} is missing: pip install '{package or name}'") from error
+
+
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """Return the names that a misspelled one may mean, in parentheses to end a sentence; or ""."""
+    close = get_close_matches(name, [*names])
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
 def shorten_text(text: str, length: int) -> str:

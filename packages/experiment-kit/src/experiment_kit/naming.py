@@ -55,6 +55,8 @@ def _list_data(config: Config) -> dict[str, Any]:
 
 
 def _list_networks(config: Config) -> dict[str, Any]:
+    if own := config.get("model_class"):
+        return {"class": own}
     model = config.get("model") or {}
     return {key: name for key in NETWORKS if (name := _find_class(model.get(key)))}
 

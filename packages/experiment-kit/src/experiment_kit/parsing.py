@@ -11,7 +11,7 @@ import re
 import sys
 import traceback
 from argparse import ArgumentError
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -23,9 +23,11 @@ from jsonargparse import ActionConfigFile, DefaultHelpFormatter, Namespace, set_
 from jsonargparse._common import parsing_settings  # no public function lifts a denial
 from lightning.pytorch.cli import LightningArgumentParser
 
-from experiment_kit.app_files import PREFIX, find_config, list_apps
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.app_files import PREFIX, find_config, list_apps, read_entries
+from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
+_SUGGESTED = ("attention_core", "torch.optim", "lightning.pytorch.callbacks",
+              "experiment_kit.training.optim")  # fmt: skip
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
 
 
@@ -71,8 +73,20 @@ class ConfigFile(ActionConfigFile):
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
         """Merge a file, or the settings that a name stands for, into the config."""
         name, found = values, find_config(parser.package, values)
+        kind, _, entry = name.partition("/")
         if found is not None:
-            values = json.dumps({k: v for k, v in found.items() if k not in ("at", "defaults")})
+            found = {k: v for k, v in found.items() if k not in ("at", "defaults")}
+            if (
+                parser.own_options is not None
+            ):  # an own model has other options than that of the app
+                own = {k: v for k, v in found.get("model", {}).items() if k in parser.own_options}
+                found["model"] = own
+            values = json.dumps(found)
+        elif not Path(name).is_file() and (entries := read_entries(parser.package, kind)):
+            close = suggest_name(entry, entries)
+            raise UserError(
+                f"-c {name}: there is no {kind} {entry!r}{close or ': ' + ', '.join(entries)}"
+            )
         kinds = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
         with convert_user_errors(*kinds, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
@@ -93,10 +107,19 @@ class SlotHelpFormatter(DefaultHelpFormatter):
         return super()._get_help_string(action)
 
 
+def suggest_class(text: str) -> str:
+    """Return the classes that an error about an import path may mean, to end its sentence."""
+    found = re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text)
+    modules = [sys.modules.get(name) for name in _SUGGESTED]
+    names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)] if found else []
+    return suggest_name(found[1] or found[2], dict.fromkeys(names)) if found else ""
+
+
 class ConfigParser(LightningArgumentParser):
     """A parser that raises its errors, and refuses functions."""
 
     package = ""  # the app whose configs `-c` names
+    own_options: Collection[str] | None = None  # of a model that is not that of the app
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
@@ -105,7 +128,10 @@ class ConfigParser(LightningArgumentParser):
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions in place of classes."""
-        config = super().parse_args(*args, **kwargs)
+        try:
+            config = super().parse_args(*args, **kwargs)
+        except ArgumentError as error:
+            raise ArgumentError(None, f"{error}{suggest_class(str(error))}") from error
         for key, value in config.items():
             is_function = inspect.isroutine(value) and "init_args" not in key  # as a default may be
             if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):

@@ -27,7 +27,7 @@ from experiment_kit.run_files import (
     rename_damaged,
 )
 
-_HASHED = ("seed_everything", "trainer", "model", "data", "start", "files")
+_HASHED = ("seed_everything", "trainer", "model", "model_class", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
 _IGNORED = {
     "trainer": {

@@ -3,13 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import read_settings
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, suggest_name
 
 PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
 MORE_TESTS = {"text_4k": 25_000, "imagenet_1k": 50_000, "imagenet_100": 5_000}
@@ -21,8 +20,7 @@ def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
     allowed = list(allowed)
     if name in allowed:
         return name
-    close = get_close_matches(str(name), allowed)
-    hint = f" (did you mean {' or '.join(close)}?)" if close else ""
+    hint = suggest_name(str(name), allowed)
     raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
 
 

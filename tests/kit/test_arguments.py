@@ -1,0 +1,109 @@
+"""Every option of Lightning's command line acts, or is refused with what to use instead."""
+
+from inspect import signature
+
+import pytest
+from experiment_kit.arguments import REFUSED, check_flags, explain_difference, take_model
+from experiment_kit.cli import AppCLI, run_app
+from experiment_kit.errors import UserError
+from experiment_kit.parsing import restrict_classes
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+from tests.kit.tiny import APP, arguments
+
+PASSED_ON = {
+    "accelerator": "cpu", "strategy": "ddp", "devices": "2", "num_nodes": 2,
+    "precision": "bf16-mixed", "fast_dev_run": 2, "max_epochs": 3, "min_epochs": 2,
+    "max_steps": 5, "min_steps": 2,
+    "max_time": "00:00:01:00", "limit_train_batches": 3, "limit_val_batches": 3,
+    "limit_test_batches": 3, "limit_predict_batches": 3, "overfit_batches": 2,
+    "val_check_interval": 2, "check_val_every_n_epoch": 2, "num_sanity_val_steps": 1,
+    "log_every_n_steps": 7, "enable_progress_bar": False, "enable_model_summary": True,
+    "accumulate_grad_batches": 2, "gradient_clip_val": 0.5, "gradient_clip_algorithm": "value",
+    "deterministic": True, "benchmark": True, "inference_mode": False, "profiler": "simple",
+    "detect_anomaly": True, "sync_batchnorm": True, "reload_dataloaders_every_n_epochs": 2,
+    "enable_autolog_hparams": False,
+}  # fmt: skip
+REFUSALS = {
+    "default_root_dir": "here", "enable_checkpointing": False, "barebones": True,
+    "model_registry": "name", "use_distributed_sampler": False,
+}  # fmt: skip
+IO = "lightning.pytorch.plugins.io.TorchCheckpointIO"
+ADDED = ("callbacks", "logger", "plugins")  # to those of every run
+
+
+def build_trainer(folder, *flags: str):
+    """Return what Lightning's Trainer is given."""
+    cli = AppCLI(APP, ["fit", *arguments(folder, *flags)])
+    cli.trainer_class = lambda **options: options
+    cli.build_all()
+    return cli.trainer
+
+
+def test_every_flag_of_lightnings_trainer_acts_or_is_refused(tmp_path) -> None:
+    flags = signature(Trainer.__init__).parameters.keys() - {"self"}
+    assert flags == {*PASSED_ON, *REFUSALS, *ADDED}
+    given = build_trainer(tmp_path, *(f"--trainer.{k}={v}" for k, v in PASSED_ON.items()))
+    assert {name: given[name] for name in PASSED_ON} == PASSED_ON
+    options = {name: values[0] for name, (values, _) in REFUSED.items()}
+    options["use_distributed_sampler"] = True
+    for name, value in REFUSALS.items():
+        changed = type("Options", (dict,), {"__getattr__": dict.get})(options | {name: value})
+        with pytest.raises(UserError, match=f"trainer.{name}: "):
+            check_flags(changed, is_ours=True)
+
+
+def test_what_a_user_adds_to_every_run(tmp_path) -> None:
+    more = "--trainer.logger={class_path: CSVLogger, init_args: {save_dir: x}}"
+    given = build_trainer(
+        tmp_path, more, "--trainer.callbacks+=LearningRateMonitor", f"--trainer.plugins={IO}"
+    )
+    assert [type(logger).__mro__[1] for logger in given["logger"]][:1] == [TensorBoardLogger]
+    assert isinstance(given["logger"][1], CSVLogger)
+    assert any(isinstance(callback, LearningRateMonitor) for callback in given["callbacks"])
+    assert len(given["plugins"]) == 2
+    assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
+
+
+@pytest.mark.parametrize(("args", "sentence"), [
+    (["fit"], "fit -c base -c data/"),
+    (["fit", "--optimizer=SGD"], "--optimizer: the model has it: --model.optimizer=SGD"),
+    (["fit", "--lr_scheduler.gamma=2"], "--lr_scheduler: the model has it: --model.schedule="),
+    (["fit", "--model=nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
+    (["test", "nowhere"], "nowhere is no folder of a run"),
+    (["fit", "--model=torch.nn.Linear"], "model: "),
+    (["fit", "-c", "method/plian"], "there is no method 'plian' (did you mean plain?)"),
+    (["fit", *arguments("x", "--model.filter=GFSAA")], "path string: GFSAA (did you mean GFSA?)"),
+    (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
+])  # fmt: skip
+def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monkeypatch, read_error):
+    monkeypatch.chdir(tmp_path)
+    assert sentence in read_error(run_app, APP, args)
+
+
+def test_the_model_that_a_strangers_config_names_is_not_imported(tmp_path, stranger) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"model_class: {stranger.name}")
+    with pytest.raises(UserError, match="allow it by --trust="), restrict_classes(path):
+        take_model(["fit", "-c", str(path)])
+    assert not stranger.has_run
+
+
+def make_config(schedule=None, lr=0.1, **trainer):
+    schedule = schedule and {"class_path": f"experiment_kit.training.optim.{schedule}"}
+    return {"trainer": {"precision": 32, **trainer}, "model": {"lr": lr, "schedule": schedule}}
+
+
+@pytest.mark.parametrize(("longer", "reason"), [
+    (make_config(max_epochs=3), ""),
+    (make_config(max_epochs=-1), ""),
+    (make_config(max_epochs=1), "it is shorter"),
+    (make_config(max_epochs=3, lr=0.2), "it differs in more than its length"),
+    (make_config(max_epochs=3, precision=16), "it differs in more than its length"),
+])  # fmt: skip
+def test_a_run_goes_on_from_the_state_that_it_passes_through(longer, reason) -> None:
+    assert explain_difference(make_config(max_epochs=2), longer) == reason
+    pair = (make_config("CosineSchedule", max_epochs=n) for n in (2, 3))
+    assert explain_difference(*pair) == "the learning rates of CosineSchedule depend on the length"

@@ -51,13 +51,6 @@ def test_the_page_of_own_data_runs_as_it_stands(folder, capsys) -> None:
     assert re.search(f"{long.folder} starts from step \\d of {short.folder}\n", text)
     assert (long.read_result()["epochs"], short.read_result()["epochs"]) == (3, 1)
     assert (short.folder / "predictions.pt").is_file()
-    whole = folder / "whole"
-    run_app(APP, ["fit", "-c", f"{long.folder}/config.yaml", f"--run.folder={whole}", *QUIET])
-    (once,) = Run.find_all(whole)
-    names = ("test/accuracy", "test/loss", "val/accuracy", "last/loss")
-    one, two = (run.read_result() for run in (once, long))
-    assert {n: one["metrics"].get(n) for n in names} == {n: two["metrics"].get(n) for n in names}
-    assert one["hash"] == two["hash"]
     run_app(
         APP, ["fit", str(short.folder), "--trainer.max_epochs=2", "--seed_everything=1", *QUIET]
     )

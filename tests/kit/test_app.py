@@ -71,6 +71,19 @@ def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
     assert (run.folder / "predictions.pt").is_file()
 
 
+def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, capsys) -> None:
+    short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}") for n in "13")
+    run_app(APP, ["fit", str(short.folder), "--trainer.max_epochs=3"])
+    (long,) = {*Run.find_all(tmp_path / "1")} - {short}
+    assert f"{long.folder} starts from step 4 of {short.folder}" in capsys.readouterr().out
+    one, two = (torch.load(run.checkpoint_folder / "step=12.ckpt")["state_dict"]
+                for run in (once, long))  # fmt: skip
+    assert all(map(torch.equal, one.values(), two.values()))
+    assert (once.hash, once.read_result()["epochs"]) == (long.hash, 3)
+    with pytest.raises(SystemExit):
+        run_app(APP, ["test", str(short.folder / "checkpoints")])
+
+
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_app(APP, ["fit", *arguments("runs", "--trainer.fast_dev_run=2")])

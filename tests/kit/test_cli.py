@@ -257,7 +257,7 @@ def test_a_signal_to_another_rank_stops_all_with_a_checkpoint(tmp_path) -> None:
 
 def test_a_run_that_was_never_trained_is_not_scored(tmp_path, read_error) -> None:
     error = read_error(run_app, APP, ["test", *arguments(tmp_path)])
-    assert "is not trained: run fit, or give ckpt_path" in error
+    assert "is not trained: run fit, name the folder of a run" in error
 
 
 def test_parsing_builds_nothing(tmp_path, monkeypatch) -> None:

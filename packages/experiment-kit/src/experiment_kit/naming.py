@@ -6,9 +6,9 @@ arguments that differ from its defaults. A name that is no entry's is the user's
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from inspect import signature
-from pydoc import locate
 from typing import Any
 
 from experiment_kit.app_files import find_config, read_entries
@@ -43,8 +43,15 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
 def _find_class(value: Any) -> str:
     """Return the full import path of the class that a setting names; "" for none."""
     path = value.get("class_path", "") if isinstance(value, Mapping) else value or ""
-    found = locate(path) if path else None
+    found = _get_class(path)
     return f"{found.__module__}.{found.__qualname__}" if isinstance(found, type) else path
+
+
+def _get_class(path: str) -> type | None:
+    """Return a class that is imported; the config of a stranger must import none."""
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
 
 
 def _list_data(config: Config) -> dict[str, Any]:
@@ -73,10 +80,14 @@ def _describe_mechanisms(config: Config) -> str:
     names = []
     for slot, path in _list_mechanisms(config).items():
         if path and path != _find_class(PLAIN):
-            known: Any = signature(locate(path)).parameters  # type: ignore[arg-type]
+            known = signature(kind).parameters if (kind := _get_class(path)) else {}
             value = config["model"][slot]
             given = value.get("init_args") or {} if isinstance(value, Mapping) else {}
-            changed = {k: v for k, v in given.items() if not _is_same(v, known[k].default)}
+            changed = {
+                k: v
+                for k, v in given.items()
+                if k not in known or not _is_same(v, known[k].default)
+            }
             names += [path.rpartition(".")[2], *(f"{k}{v}" for k, v in changed.items())]
     return "-".join(names)
 

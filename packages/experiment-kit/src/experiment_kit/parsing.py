@@ -119,7 +119,7 @@ class ConfigParser(LightningArgumentParser):
     """A parser that raises its errors, and refuses functions."""
 
     package = ""  # the app whose configs `-c` names
-    own_options: Collection[str] | None = None  # of a model that is not that of the app
+    own_options: Collection[str] | None = None  # what an own model takes
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)

@@ -55,11 +55,11 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
     if len(args) < 2 or args[1].startswith("-"):
         return [*args], None
     folder = Path(args[1])
-    name = Run.parse(folder)
-    if name is None or not (folder / "config.yaml").is_file():
+    run = Run.parse(folder)
+    if run is None or not (folder / "config.yaml").is_file():
         raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
-    if name.app != app.name:
-        raise UserError(f"{folder} is a run of {name.app}: write attention-{name.app} {args[0]}")
+    if run.app != app.name:
+        raise UserError(f"{folder} is a run of {run.app}: write attention-{run.app} {args[0]}")
     path = folder if len(folder.parts) > 4 else folder.absolute()
     root = f"--run.folder={path.parents[3]}"
     return [args[0], "-c", str(folder / "config.yaml"), root, *args[2:]], folder

@@ -122,9 +122,10 @@ class AppCLI(LightningCLI):
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         options, links = self.app.links, self.app.links_at_parsing
         if own := self.own_model:
-            parser.own_options = vars(parser.get_defaults().model)
+            known = vars(parser.get_defaults().model)
+            cast(ConfigParser, parser).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
-            options = {k: v for k, v in options.items() if v in parser.own_options}
+            options = {k: v for k, v in options.items() if v in known}
             links = {k: v for k, v in links.items() if not k.startswith("model.")}
         for source, target in links.items():
             parser.link_arguments(source, target)

@@ -43,14 +43,7 @@ def test_a_result_says_which_code_made_it(run) -> None:
     assert {"torch", "lightning", "experiment-kit"} <= result["environment"]["versions"].keys()
 
 
-BAD = {
-    "empty": b"",
-    "a list": b"[1, 2]",
-    "nothing": b"{}",
-}
-
-
-@pytest.mark.parametrize("content", BAD.values(), ids=BAD)
+@pytest.mark.parametrize("content", [b"", b"[1, 2]", b"{}"])
 def test_a_damaged_file_is_not_a_result(run, content) -> None:
     (run.folder / "result.json").write_bytes(content)
     read_error(run)

@@ -31,16 +31,6 @@ def make_experiment(**fields) -> Experiment:
     return Experiment(**first | {"profile": "small"} | fields)
 
 
-def test_every_experiment_is_a_run_of_its_own() -> None:
-    seeds = product(("plain", "agf"), (0, 1))
-    experiments = [make_experiment(method=method, seed=seed) for method, seed in seeds]
-    experiments.append(make_experiment(args=("--data.init_args.protocol=test",)))
-    experiments.append(make_experiment(profile="paper"))
-    runs = plan_runs(experiments, "somewhere")
-    assert len({run.folder for run in runs.values()}) == len(experiments)
-    assert all(run.folder.parts[0] == "somewhere" for run in runs.values())
-
-
 def test_a_signal_that_nohup_ignores_stays_ignored(monkeypatch) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 from experiment_kit.app import AppSpec
+from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI, find_run
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
-from experiment_kit.papers.spec import find_spec
+from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.run import Run
 
 from tests.kit.tiny import APP, arguments
 
+SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-table-30"]
 
 
@@ -37,12 +39,23 @@ def find_own_run(app: AppSpec, args: list[str]) -> Run:
 @pytest.mark.parametrize("table", TABLES)
 def test_a_cell_has_the_run_of_its_own_parse(table, parses) -> None:
     spec = find_spec(table)
-    profile, protocol = ("small" if table < "g" else "paper"), next(iter(spec.protocols))
     rows, columns = [*spec.all_rows][-2:], [*spec.columns][:2]
-    cells = spec.list_cells(profile, protocol, [0, 1], rows, columns)
+    cells = spec.list_cells("small" if table < "g" else "paper", seeds=[0, 1], rows=rows,
+                            columns=columns)  # fmt: skip
     runs = plan_runs(cell.experiment for cell in cells)
     *_, last = (e for e in runs if tuple(e.arguments()) not in map(tuple, parses))
     assert runs[last] == find_own_run(load_app(last.app), last.arguments())
+
+
+@pytest.mark.robustness
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("profile", ["paper", "small"])
+@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
+def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
+    runs = plan_runs(cell.experiment for cell in load_spec(path).list_cells(profile, seeds=[0]))
+    assert runs == {e: find_own_run(load_app(e.app), e.arguments()) for e in runs}
+    named = {e: tuple(Run.parse(run.folder)[1:4]) for e, run in runs.items()}
+    assert named == {e: (e.data, e.backbone, e.method) for e in runs}
 
 
 @pytest.mark.parametrize("extra", [

@@ -128,7 +128,7 @@ class ConfigPlanner:
     jsonargparse parses every option by itself, and copies linked ones at the end. So a command line
     whose options were all set in the same way before is put together from their values: the tables
     of all papers are planned in half the time.
-    Test: tests/robustness/test_plan.py, every cell of every table against its own parse.
+    Test: tests/kit/launch/test_plan.py, every cell of every table against its own parse.
     """
 
     def __init__(self, app: AppSpec) -> None:

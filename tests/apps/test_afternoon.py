@@ -50,6 +50,7 @@ def test_the_page_of_own_data_runs_as_it_stands(folder, capsys) -> None:
     text = capsys.readouterr().out
     assert re.search(f"{long.folder} starts from step \\d of {short.folder}\n", text)
     assert (long.read_result()["epochs"], short.read_result()["epochs"]) == (3, 1)
+    assert short.read_result().items() >= {"data": "Stripes", "method": "gfsa"}.items()
     assert (short.folder / "predictions.pt").is_file()
     run_app(
         APP, ["fit", str(short.folder), "--trainer.max_epochs=2", "--seed_everything=1", *QUIET]

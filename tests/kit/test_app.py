@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from experiment_kit.cli import AppCLI, run_app
+from experiment_kit.cli import AppCLI, execute, run_app
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
@@ -141,6 +141,13 @@ def test_a_finished_run_needs_no_data_and_no_record_of_it(tmp_path, monkeypatch,
     damage(data if damage is Path.unlink else run.folder / "data.json")
     fit(tmp_path / "runs")
     assert f"already finished: {run.folder}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "metric"), [("best", "test/loss"), ("last", "last/loss")])
+def test_weights_are_tested_by_name(finished: Run, name, metric) -> None:
+    trainer = execute(AppCLI(APP, ["test", str(finished.folder), f"--ckpt_path={name}"]))
+    expected = finished.read_result()["metrics"][metric]
+    assert trainer.callback_metrics["test/loss"] == pytest.approx(expected)
 
 
 def test_predictions_are_of_the_test_part(finished: Run) -> None:

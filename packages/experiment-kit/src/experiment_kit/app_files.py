@@ -46,10 +46,7 @@ def find_package(name: str) -> Path | None:
 
 @cache
 def read_settings(path: Path) -> Settings:
-    """Read a file of settings, once in a process; the caller leaves them as they are.
-
-    Raises UserError, with the file and the line, where it is no mapping in YAML.
-    """
+    """Read a file of settings, once in a process; the caller leaves them as they are."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with convert_user_errors(yaml.YAMLError, UnicodeDecodeError, prefix=f"{path}: "):
         settings = yaml.load(path.read_text(encoding="utf-8"), loader)
@@ -82,10 +79,7 @@ def _read_entries(folder: Path, kind: str) -> Mapping[str, Settings]:
 
 
 def find_config(package: str, name: str) -> Settings | None:
-    """Return the settings that `-c NAME` stands for, with those they extend; None if unknown.
-
-    NAME is `base` or `<kind>/<entry>`, as `method/gfsa`. Another name is a file of the user.
-    """
+    """Return the settings of `base` or `<kind>/<entry>`, with those they extend; else None."""
     if not re.fullmatch(r"[\w-]+(/[\w-]+)?", name) or (folder := find_package(package)) is None:
         return None
     kind, slash, entry = name.partition("/")
@@ -107,9 +101,8 @@ def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
     parent = own.pop("extends")
     if isinstance(parent, str):
         if parent not in entries:
-            raise UserError(
-                f"extends: no entry {parent!r}; there are: {', '.join(sorted(entries))}"
-            )
+            names = ", ".join(sorted(entries))
+            raise UserError(f"extends: no entry {parent!r}; there are: {names}")
         parent = entries[parent]
     return _merge(_extend(entries, parent), own)
 

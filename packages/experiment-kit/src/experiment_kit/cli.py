@@ -284,10 +284,7 @@ def execute(cli: AppCLI) -> Trainer | None:
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
-    """Return the given checkpoint, else the one to resume from, or the one to evaluate.
-
-    Raises UserError if the given one is not readable, and if an untrained run is evaluated.
-    """
+    """Return the given checkpoint, else the one to resume from, or the one to evaluate."""
     if fitting and given == "best":
         raise UserError(
             "ckpt_path best has weights alone: leave it out, to go on from the last state"

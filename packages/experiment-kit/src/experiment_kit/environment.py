@@ -17,10 +17,7 @@ _MORE_PACKAGES = ("numpy", "timm", "transformers", "speechbrain", "torch-geometr
 
 @cache
 def describe_code() -> dict[str, Any]:
-    """Return versions and commit of the code, as they were when this process asked first.
-
-    Published results are no code: a table that writes them does not mark the runs after it.
-    """
+    """Return versions and commit of the code, of which published results are no part."""
     code = ("--", ":(top)", ":(top,exclude)docs/results")
     return {
         "python": platform.python_version(),

@@ -84,11 +84,7 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 
 
 def shorten_text(text: str, length: int) -> str:
-    """Return a text in one line, without its middle where it is long.
-
-    >>> shorten_text("a sentence of many words", 14)
-    'a sent ... words'
-    """
+    """Return a text in one line, without its middle where it is long."""
     text, half = " ".join(text.split()), length // 2 - 1
     return text if len(text) <= length else f"{text[:half].strip()} ... {text[-half:].strip()}"
 

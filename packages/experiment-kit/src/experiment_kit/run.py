@@ -139,10 +139,7 @@ def has_content(folder: Path) -> bool:
 def write_folder_once(
     path: Path, write: Callable[[Path], object], is_whole: Callable[[Path], bool] = has_content
 ) -> Path:
-    """Let `write` fill a hidden folder that becomes `path`; keep a `path` that is whole.
-
-    Processes that need the same folder wait for the first one, and remove what a killed one left.
-    """
+    """Let one process fill a hidden folder that becomes `path`; keep a `path` that is whole."""
     path = path.absolute()
     if is_whole(path):
         return path
@@ -264,10 +261,7 @@ class Run:
         return None
 
     def find_best_checkpoint(self, is_validated: bool) -> Path | None:
-        """Return best.ckpt; None if no epoch was validated.
-
-        Raises UserError if it is damaged, or absent where an epoch was validated.
-        """
+        """Return best.ckpt; None if no epoch was validated, UserError if it is gone or damaged."""
         best = self.checkpoint_folder / "best.ckpt"
         if is_whole_checkpoint(best):
             return best

@@ -24,10 +24,7 @@ T = TypeVar("T")
 def read_mapping(
     path: Path, remedy: str, parse: Callable[[str], Any] = json.loads
 ) -> dict[str, Any] | None:
-    """Return the mapping in a file, JSON by default; None if there is no file.
-
-    Raises UserError, with the remedy, if the file holds anything else.
-    """
+    """Return the mapping in a file, JSON by default; None if there is no file."""
     content = _read_file(path, remedy, parse)
     if content is not None and not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, not a mapping: {remedy}")
@@ -146,10 +143,7 @@ def rename_damaged(path: Path) -> None:
 
 
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
-    """Return True for a checkpoint that can be read to its end, and resumed from if asked.
-
-    No run goes on from weights that are nan.
-    """
+    """Return True for a checkpoint that can be read to its end; to resume, also without nan."""
     try:
         if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
             return False

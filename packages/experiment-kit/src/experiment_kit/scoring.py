@@ -11,10 +11,9 @@ from experiment_kit.training.loggers import collect_hyperparameters, log_hyperpa
 
 
 def score_and_write_result(cli: Any, seconds: float) -> None:
-    """Score the test set once, at the best epoch, and write the result of the run.
+    """Score the test set at the best epoch, else at the end, and write the result of the run.
 
-    If no epoch was validated, the weights at the end of training are scored. `seconds` is the
-    time of training in this process alone.
+    `seconds` is the time of training in this process alone.
     """
     run, trainer = cli.run, cli.trainer
     logged = trainer.callback_metrics  # testing resets them

@@ -22,10 +22,7 @@ Runs = Mapping[Experiment, Run]
 
 
 def print_plan(runs: Runs, options: LaunchOptions) -> None:
-    """Print the state of each run and the run that it starts from, or the command of each.
-
-    A command trains one run from any directory; one that another run starts from comes first.
-    """
+    """Print the state of each run, or the command of each, which runs from any directory."""
     if options.dry_run == "commands":
         runs = {e: Run(run.folder.absolute()) for e, run in runs.items()}
         for job in list_training_jobs(runs, str(Path(options.folder).absolute())):

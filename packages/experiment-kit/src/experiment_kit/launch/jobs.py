@@ -32,11 +32,7 @@ Tries = Counter[tuple[Path, bool]]  # by log; True counts losses
 
 @dataclass(frozen=True)
 class Job:
-    """A process: its name for the reader, `-m MODULE ...`, its log, and the file that it makes.
-
-    It begins once the file `needs` is there, which another job makes, and once there is a free
-    place for each of its devices.
-    """
+    """A process `-m MODULE ...`, its log, and the file that it makes, once `needs` is there."""
 
     name: str
     arguments: Sequence[str]
@@ -95,10 +91,13 @@ def run_jobs(
     waiting, tries = list(jobs), Tries()
     try:
         while waiting or places.running:
-            while job := find_ready(waiting, places.count_free() if places.running else math.inf):
+            free = places.count_free() if places.running else math.inf
+            ready = (job for job in waiting if not job.needs or job.needs.is_file())
+            if job := next((job for job in ready if job.devices <= free), None):
                 waiting.remove(job)
                 places.start(job, waiting, is_lost=tries[job.log, True] > 0)
                 on_start(job)
+                continue
             if not places.running:
                 return
             for job, status in places.collect_ended():
@@ -119,12 +118,6 @@ def warn_hung(jobs: Iterable[Job]) -> None:
             warn_once(f"{text}validates for long; see {job.log}, and stop this launcher to end it")
 
 
-def find_ready(jobs: Iterable[Job], places: float) -> Job | None:
-    """Return the first job whose needs are there, and which fits into the places."""
-    ready = (job for job in jobs if not job.needs or job.needs.is_file())
-    return next((job for job in ready if job.devices <= places), None)
-
-
 def end_job(
     job: Job,
     status: int,
@@ -133,10 +126,7 @@ def end_job(
     on_end: Callable[[Job, int], None],
     on_retry: Callable[[Job, int], None],
 ) -> None:
-    """End a job, or let it wait once more; `failure.json` says why it failed for good.
-
-    The death of its server or machine is no try of a job.
-    """
+    """End a job, or let it wait once more; the death of its server or machine is no try."""
     is_lost = status == LOST
     tries[job.log, is_lost] += 1
     failed, path = has_failed(job, status), job.log.with_name(FAILURE)
@@ -161,12 +151,7 @@ def has_failed(job: Job, status: int) -> bool:
 
 
 def describe_failure(job: Job, status: int) -> str:
-    """Say why a process that ended made nothing.
-
-    >>> job = Job("a", [], Path("runs/a/log.txt"), Path("runs/a/result.json"))
-    >>> describe_failure(job, -9), describe_failure(job, 3)
-    ('killed by SIGKILL', 'exit status 3')
-    """
+    """Say why a process that ended made nothing."""
     if status == LOST:
         return "its server or machine died"
     if status == EXIT_STATUS:

@@ -29,7 +29,6 @@ from experiment_kit.launch.plan import Experiment, load_app, plan_configs
 from experiment_kit.launch.ray import choose_places
 from experiment_kit.pages.run_settings import flatten_settings
 
-LARGEST_SEED = 2**32 - 1  # numpy takes no larger one
 Grid = dict[str, list[str]]  # options -> the text of each value
 
 
@@ -147,10 +146,10 @@ class SingleOptions(OverlayOptions):
 
 
 def check_seeds(seeds: Sequence[int] | None) -> None:
-    """Raise UserError unless seeds are distinct and in [0, 2^32)."""
+    """Raise UserError unless seeds are distinct and in [0, 2^32), as numpy takes them."""
     check_list("seeds", seeds)
-    if wrong := [seed for seed in seeds or () if not 0 <= seed <= LARGEST_SEED]:
-        raise UserError(f"--seeds: a seed is 0 to {LARGEST_SEED}, got {wrong[0]}")
+    if wrong := [seed for seed in seeds or () if not 0 <= seed < 2**32]:
+        raise UserError(f"--seeds: a seed is 0 to {2**32 - 1}, got {wrong[0]}")
 
 
 def check_list(option: str, values: Sequence[Any] | None) -> None:
@@ -278,11 +277,7 @@ def shorten_key(key: str, grid: Grid) -> str:
 
 
 def find_path(config: Any, key: str) -> str:
-    """Return the whole key of an option, with `init_args` that it leaves out; "" if there is none.
-
-    >>> find_path({"filter": {"class_path": "GFSA", "init_args": {"K": 3}}}, "filter.K")
-    'filter.init_args.K'
-    """
+    """Return the whole key of an option, with `init_args` that it leaves out; else ""."""
     path: list[str] = []
     for name in key.split("."):
         if isinstance(config, dict) and name not in config and "init_args" in config:

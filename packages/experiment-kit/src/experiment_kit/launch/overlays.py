@@ -128,11 +128,7 @@ def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, st
 
 
 def _matches(pattern: str, name: str) -> bool:
-    """Match names with slashes between, of which a pattern may leave the last ones open.
-
-    >>> _matches("cola", "cola/bert_base"), _matches("*/deit_*_24", "digits/deit_tiny")
-    (True, False)
-    """
+    """Match names with slashes between, of which a pattern may leave the last ones open."""
     slashes = name.count("/") - pattern.count("/")
     return fnmatch(name, pattern + "/*" * slashes)
 

@@ -82,10 +82,7 @@ class Experiment:
     def arguments(
         self, folder: str = "runs", runs: Mapping["Experiment", Run] | None = None
     ) -> list[str]:
-        """Return its command line; its own arguments win over `folder`, its seed over them.
-
-        `runs` has the run that it starts from, which is planned where that is left out.
-        """
+        """Return its command line; `runs` has the run that it starts from, else it is planned."""
         weights = []
         if self.start:
             found = (runs or plan_runs([self.start], folder))[self.start]
@@ -96,10 +93,7 @@ class Experiment:
 
 
 def plan_runs(experiments: Iterable[Experiment], folder: str = "runs") -> dict[Experiment, Run]:
-    """Find the run of every experiment by its config, as the process of the run does.
-
-    What an experiment starts from is planned as well, before it.
-    """
+    """Find the run of every experiment, and before it that of what it starts from."""
     return {e: run for e, (_, run) in plan_configs_and_runs(experiments, folder).items()}
 
 

@@ -22,10 +22,7 @@ _SECONDS = 7  # a cluster must take a connection by then; Ray itself waits a min
 
 
 def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
-    """Return what makes the places of this machine, or of a Ray cluster that has answered.
-
-    Raises UserError without Ray, and for a cluster that does not answer.
-    """
+    """Return what makes the places of this machine, or of a Ray cluster that has answered."""
     if launcher == "local":
         if address:
             raise UserError(f"--address={address} needs --launcher=ray")

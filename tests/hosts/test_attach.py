@@ -151,6 +151,11 @@ def test_wrapped_models_are_refused(tmp_path):
         attach(scripted, GFSA)
 
 
+def test_scripting_names_what_works():
+    with pytest.raises(ValueError, match=r"use torch.jit.trace or torch.export, or detach"):
+        torch.jit.script(attach(build(), GFSA, where=OwnAttention))
+
+
 def test_compiled_models_are_compiled_again():
     torch.compiler.reset()
     model, x = build(), torch.randn(2, 5, 12)

@@ -10,6 +10,7 @@ import transformers as hf
 from attention_core import AGF, GFSA, ContraNorm, EigenSpectrum, FeatScale, LayerScale, attach
 from speechbrain.nnet.attention import MultiheadAttention
 from timm.layers.attention import Attention
+from timm.models import levit
 from torch import nn
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
@@ -51,7 +52,10 @@ NO_PLACE, NO_MASK = "no place for tokens at position", "norms of .* see no mask.
 # a model, the options of attach, and what is said
 REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     *((partial(timm_models.build, name), KERNEL, NO_KERNEL) for name in ("cait", "swin")),
-    *((partial(models.build, name), KERNEL, NO_KERNEL) for name in models.TEXT),
+    *((partial(models.build, name), KERNEL, f"{NO_KERNEL}: it is causal")
+      for name in ("gpt2", "llama", "gemma2")),
+    (partial(models.build, "t5"), KERNEL, f"{NO_KERNEL}: its bias depends on the query"),
+    (lambda: levit.Attention(12, 4, 3, resolution=3), KERNEL, f"{NO_KERNEL}: it forms its map"),
     *((partial(models.build, name), REPARAM, NO_REPARAM) for name in models.TEXT),
     *((partial(speechbrain_models.build, kind=kind), REPARAM, f"{made.__name__} {NO_REPARAM}")
       for kind, made in speechbrain_models.KINDS.items()),

@@ -241,6 +241,12 @@ def test_a_kernel_takes_the_place_of_softmax(x):
     assert not hasattr(model.blocks[0].attn, "kernel")
 
 
+def test_a_hook_on_the_dropout_of_the_map_sees_h(x):
+    model = attach(build(), partial(GFSA, wK=0.3))
+    ((_, H),) = record_calls([model.blocks[1].attn.attn_drop], lambda: model(x))
+    assert_close(H.sum(-1), torch.full(H.shape[:-1], 1.3))
+
+
 def test_eigenvalues_replace_the_parameters_of_the_projection():
     options = {"img_size": 32, "patch_size": 2, "qkv_bias": False, "num_classes": 100}
     model = timm.create_model("vit_tiny_patch16_224", **options)

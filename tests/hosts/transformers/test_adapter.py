@@ -200,6 +200,13 @@ def test_unsupported_attention_is_refused():
     model(**make_inputs("bert"))
 
 
+def test_a_kernel_of_attention_that_is_not_run_is_named():
+    model = build("llama")
+    model.config._attn_implementation_internal = "flash_attention_2"
+    with pytest.warns(UserWarning, match="does not run in 'flash_attention_2'"):
+        attach(model, GFSA)
+
+
 def test_heads_are_counted_where_neither_module_nor_config_names_them():
     options = {"embed_dim": [8, 16], "depths": [1, 1], "num_heads": [2, 4], "num_groups": [4, 2]}
     options |= {"patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
+from attention_core.operators import allowed_pairs
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = (
@@ -24,11 +25,13 @@ class Filtered:
 
     `host_class` is the library's class, which `detach` restores. `slots` are the attributes that
     `attach` sets. `takes_reparam` is True for a class with projections `qkv` and `proj`.
+    `no_kernel` says why a class without the slot takes no kernel.
     """
 
     host_class: ClassVar[type[nn.Module]]
     slots: ClassVar[tuple[str, ...]] = ("filter",)
     takes_reparam: ClassVar[bool] = True
+    no_kernel: ClassVar[str] = "it forms its map itself"
     filter: nn.Module
     kernel: nn.Module | None
 
@@ -37,11 +40,28 @@ class Filtered:
         """Return the number of heads of a module of the host's class."""
         return module.num_heads
 
+    @classmethod
+    def find_dim(cls, module: Any) -> int:
+        """Return the number of channels of all heads."""
+        return module.proj.in_features
+
+    @classmethod
+    def refuse_kernel(cls, module: Any) -> str | None:
+        """Return the reason why a module takes no kernel, None if it takes one."""
+        return None if "kernel" in cls.slots else cls.no_kernel
+
     def on_attach(self) -> None:
         """Change settings of the host outside of the module, after its filter is set."""
 
     def on_detach(self) -> None:
         """Undo `on_attach`, before the filter is removed."""
+
+    def __prepare_scriptable__(self) -> Any:
+        """Refuse torch.jit.script, which reads the source of a module."""
+        raise ValueError(
+            f"torch.jit.script cannot read a filtered {self.host_class.__name__}: use "
+            "torch.jit.trace or torch.export, or detach the mechanism"
+        )
 
 
 def find_active(part: Any) -> Any:
@@ -57,6 +77,32 @@ def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
     """Return the map H to look at, which has no dropout."""
     A.dropout = 0.0
     return spectral.matrix(filter, A)
+
+
+def show_map(watched: nn.Module, filter: nn.Module, A: Any) -> None:
+    """Pass H to the hooks of a module that the host gives its map to, and a fused call leaves out.
+
+    Rollouts of attention, for example, hook timm's `attn_drop`.
+    """
+    if watched._forward_hooks or watched._forward_pre_hooks:
+        watched(form_filtered_map(filter, A))
+
+
+def apply_kernel(
+    kernel: Any, qk: tuple[Tensor, Tensor], x: Tensor | None, mask: Tensor | None, is_causal: bool
+) -> Any:
+    """Return the map that a kernel makes of queries, keys and tokens x (B, N, D)."""
+    if is_causal:
+        raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
+    if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
+        pairs = allowed_pairs(mask)
+        mask = pairs[..., :1, :]
+        # a compiler cannot branch on a value
+        if not torch.compiler.is_compiling() and (pairs != mask).any():
+            raise ValueError(
+                f"the mask of {type(kernel).__name__} may depend on keys alone, not on queries"
+            )
+    return kernel(*qk, x, mask)
 
 
 def check_self_attention(q: Tensor, k: Tensor, v: Tensor) -> None:

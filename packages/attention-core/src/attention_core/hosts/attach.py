@@ -164,9 +164,12 @@ def _make_parts(
     filter = check_mechanism("filter", makers["filter"](num_heads))
     if (make := makers["kernel"]) is None:
         return filter, None
-    if "kernel" not in adapter.slots:
-        raise ValueError(f"{find_import_path(module)} has no place for a kernel")
-    return filter, check_mechanism("kernel", make(module.proj.in_features, num_heads))
+    if reason := adapter.refuse_kernel(module):
+        raise ValueError(
+            f"{find_import_path(module)} has no place for a kernel: {reason}; ViT, DeiT and EVA-02 "
+            "of timm, nn.MultiheadAttention, and BERT and other encoders of transformers have one"
+        )
+    return filter, check_mechanism("kernel", make(adapter.find_dim(module), num_heads))
 
 
 def _make_spectrum(make: Make, module: Any, adapter: type[Filtered]) -> Any:

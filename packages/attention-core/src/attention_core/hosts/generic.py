@@ -13,7 +13,7 @@ from torch import nn
 from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.interception import FilterMap
-from attention_core.hosts.known_classes import HEAD_AXIS, KNOWN_CLASSES
+from attention_core.hosts.known_classes import HEAD_AXIS, KERNEL_CLASSES, KNOWN_CLASSES
 
 SDPA = "scaled_dot_product_attention"
 
@@ -21,14 +21,13 @@ SDPA = "scaled_dot_product_attention"
 class FilteredForward(Filtered):
     """An attention whose one product of map and values is filtered.
 
-    timm's `fused_attn` is switched on. A map that the host returns is A. Its forward pass raises
-    ValueError if the host does not apply exactly one square map.
+    A map that the host returns is A. Its forward pass raises ValueError if the host does not apply
+    exactly one square map.
     """
 
     takes_reparam = False
     head_axis: ClassVar[int]
     is_known: ClassVar[bool]
-    previous_fused_attn: bool
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
@@ -45,18 +44,6 @@ class FilteredForward(Filtered):
             f"{', '.join(NUM_HEADS_NAMES)} before attach"
         )
 
-    def on_attach(self) -> None:
-        """Switch timm's `fused_attn` on, and remember what it was."""
-        if isinstance(fused := getattr(self, "fused_attn", None), bool):
-            self.previous_fused_attn = getattr(self, "previous_fused_attn", fused)
-            self.fused_attn = True
-
-    def on_detach(self) -> None:
-        """Set timm's `fused_attn` to what it was."""
-        if hasattr(self, "previous_fused_attn"):
-            self.fused_attn = self.previous_fused_attn
-            del self.previous_fused_attn
-
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's forward with its map filtered."""
         return self.run_filtered(None, args, kwargs)
@@ -64,7 +51,8 @@ class FilteredForward(Filtered):
     def run_filtered(self, make_cached: Any, args: Any, kwargs: Any) -> Any:
         """Run the host's forward; `make_cached(A, v, n)` makes the operator of n new tokens."""
         products: list[str] = []
-        with FilterMap(self, products, [], make_cached):
+        x = args[0] if args else kwargs.get("x")
+        with FilterMap(self, products, [], make_cached, x):
             y: Any = self.host_class.forward(self, *args, **kwargs)
         if len(products) != 1:
             raise ValueError(
@@ -81,10 +69,12 @@ class FilteredForward(Filtered):
 @cache
 def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[FilteredForward]:
     """Return the adapter of a class."""
-    known = KNOWN_CLASSES.get(f"{host_class.__module__}.{host_class.__qualname__}")
+    path = f"{host_class.__module__}.{host_class.__qualname__}"
+    known = KNOWN_CLASSES.get(path)
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
-    body["__module__"] = __name__
+    body |= {"__module__": __name__}
+    body |= {"slots": ("filter", "kernel")} if path in KERNEL_CLASSES else {}
     return type(f"Filtered{host_class.__name__}", (base, host_class), body)
 
 

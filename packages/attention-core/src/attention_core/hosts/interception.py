@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attention_core.filters.plain import Plain
+from attention_core.hosts.adapter import apply_kernel
+from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
 from attention_core.operators.base import allowed_pairs
 
@@ -53,9 +55,10 @@ class FilterMap(TorchFunctionMode):
         products: list[str],
         formed: list[FormedMap],
         make_cached: Callable[[Any, Tensor, int], Any] | None = None,
+        x: Any = None,
     ) -> None:
         super().__init__()
-        self.make_cached = make_cached
+        self.make_cached, self.x, self.kernel = make_cached, x, getattr(module, "kernel", None)
         self.module, self.owner = module, module.host_class.__name__
         self.products, self.formed = products, formed
 
@@ -103,6 +106,8 @@ class FilterMap(TorchFunctionMode):
         return next((formed for formed in self.formed if formed.tensor is x), None)
 
     def _filter_product(self, formed: FormedMap, values: Tensor) -> Tensor:
+        if self.kernel is not None:
+            raise ValueError(f"{self.owner} takes a kernel where its fused_attn is True")
         A, logits, v = (self._split_heads(x) for x in (formed.map, formed.logits, values))
 
         def average(u: Tensor) -> Tensor:
@@ -171,7 +176,9 @@ class FilterMap(TorchFunctionMode):
         is_square = q.shape[-2] == k.shape[-2]
         if not isinstance(self.module.filter, Plain) and (is_square or self.make_cached):
             A = Softmax(q, k, mask, is_causal, dropout_p, scale)
-        y = self._filter(A, v, (q.shape[-2], k.shape[-2]))
+        if self.kernel is not None:
+            A = apply_kernel(self.kernel, (q, k), self.x, mask, is_causal)
+        y = postprocess(self.kernel, self._filter(A, v, (q.shape[-2], k.shape[-2])))
         axis = self.module.head_axis
         return y.flatten(0, 1) if axis == 0 else y.movedim(-3, axis)
 

@@ -125,6 +125,10 @@ xlm_roberta.XLMRobertaSdpaSelfAttention xlm_roberta.XLMRobertaSelfAttention
 """
 
 
+# calling classes whose queries and keys are of tokens (B, N, C) without a bias
+KERNEL_CLASSES = ("timm.layers.attention.AttentionRope", "timm.models.eva.EvaAttention")
+
+
 def _list_classes(
     package: str, names: str, others: Mapping[str, KnownClass]
 ) -> dict[str, KnownClass]:

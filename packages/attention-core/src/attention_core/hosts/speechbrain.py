@@ -32,6 +32,7 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
     """
 
     host_class = MultiheadAttention
+    no_kernel = "its encoders mask pairs of frames"
     takes_reparam = False
 
     @classmethod
@@ -84,6 +85,7 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
     """
 
     host_class = RelPosMHAXL
+    no_kernel = "its logits depend on relative positions"
     takes_reparam = False
 
     def forward(

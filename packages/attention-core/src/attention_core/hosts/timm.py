@@ -7,13 +7,14 @@ GFSA code drops entries of H instead, which is the same at the recipes' attn_dro
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch.nn.functional as F
 from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, apply_kernel, show_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
@@ -42,13 +43,12 @@ class FilteredAttention(Filtered, Attention):
         q, k = self.q_norm(q), self.k_norm(k)
         dropout = self.attn_drop.p if self.training else 0.0
         if self.kernel is None:
-            A = Softmax(q, k, attn_mask, is_causal, dropout)
-        elif is_causal:
-            raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
+            A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
         else:
-            A = self.kernel(q, k, x, attn_mask)
+            A = apply_kernel(self.kernel, (q, k), x, attn_mask, is_causal)
         y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2)
-        y = y.reshape(B, N, -1)
+        show_map(self.attn_drop, self.filter, A)
+        y = y.flatten(2)
         # older versions of timm have no norm here, and no gate
         if (norm := getattr(self, "norm", None)) is not None:
             y = norm(y)
@@ -64,6 +64,7 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
     """
 
     host_class = TalkingHeadAttn
+    no_kernel = "it mixes the heads of its logits and of its map"
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend as timm does, with the filter between the mixed map and the values."""
@@ -84,16 +85,16 @@ class FilteredWindows(Filtered, WindowAttention):
     """
 
     host_class = WindowAttention
+    no_kernel = "the mask of its shifted windows depends on the query"
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend as timm does, with the filter between the map of each window and the values."""
-        B, N, _ = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B windows, H, N, d)
         attend = self._attend_fused(q, k, mask) if self.fused_attn else self._form_map(q, k, mask)
         average = None if mask is None else partial(_average_region, mask == 0)
         y = self.filter(Host(attend, like=v, average=average), v)
-        return self.proj_drop(self.proj(y.transpose(1, 2).reshape(B, N, -1)))
+        return self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
 
     def _form_map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Attend:
         logits = q * self.scale @ k.mT + self._get_rel_pos_bias()

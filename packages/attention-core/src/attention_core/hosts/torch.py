@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import (
     Filtered,
+    apply_kernel,
     check_self_attention,
     find_active,
     form_filtered_map,
@@ -26,6 +27,7 @@ from attention_core.hosts.hook_points import (
     HostLibrary,
     has_cross_attention_name,
 )
+from attention_core.kernels.common import postprocess
 from attention_core.operators import Softmax
 from attention_core.tokens.layerscale import LayerScale
 
@@ -38,6 +40,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
     """
 
     host_class = nn.MultiheadAttention
+    slots = ("filter", "kernel")
     takes_reparam = False
 
     @classmethod
@@ -50,6 +53,11 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
                 "or make it without"
             )
         return module.num_heads
+
+    @classmethod
+    def find_dim(cls, module: Any) -> int:
+        """Return the number of channels of all heads."""
+        return module.embed_dim
 
     @property
     def _qkv_same_embed_dim(self) -> bool:
@@ -70,12 +78,16 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         """Attend as torch does, with the filter between the map and the values."""
         self._check_inputs(query, key, value, attn_mask, is_causal)
         q, k, v = self._project_inputs(query, key, value)
-        if is_causal and key_padding_mask is None and not need_weights:
-            A = Softmax(q, k, is_causal=True)
+        dropout = self.dropout if self.training else 0.0
+        mask = _merge_masks(attn_mask, key_padding_mask, q)
+        if self.kernel is not None:
+            A: Any = apply_kernel(self.kernel, (q, k), self._batch(query), mask, is_causal)
+        elif is_causal and key_padding_mask is None and not need_weights:
+            A = Softmax(q, k, None, True, dropout)
         else:
-            A = Softmax(q, k, _merge_masks(attn_mask, key_padding_mask, q))
-        A.dropout = self.dropout if self.training else 0.0
-        y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
+            A = Softmax(q, k, mask, False, dropout)
+        z = postprocess(self.kernel, self.filter(A, v))
+        y = self.out_proj(z.transpose(1, 2).flatten(2))
         maps = None
         if need_weights:
             maps = form_filtered_map(self.filter, A)
@@ -115,10 +127,15 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         else:
             parts = zip(inputs, weights, biases, strict=True)
             projected = tuple(F.linear(x, weight, bias) for x, weight, bias in parts)
-        batches = [x.unsqueeze(0) if x.ndim == 2 else x for x in projected]
-        if inputs[0].ndim == 3 and not self.batch_first:
-            batches = [x.transpose(0, 1) for x in batches]
-        return [x.reshape(*x.shape[:2], self.num_heads, -1).transpose(1, 2) for x in batches]
+        batches = [self._batch(x) for x in projected]
+        width = batches[0].shape[-1] // self.num_heads
+        return [x.reshape(*x.shape[:2], self.num_heads, width).transpose(1, 2) for x in batches]
+
+    def _batch(self, x: Tensor) -> Tensor:
+        """Return tokens as (B, N, E)."""
+        if x.ndim == 2:
+            return x.unsqueeze(0)
+        return x if self.batch_first else x.transpose(0, 1)
 
 
 def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:

@@ -1,6 +1,7 @@
 """The adapter of an attention class, made from transformers' own."""
 
 import inspect
+import warnings
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, ClassVar
@@ -38,6 +39,7 @@ WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, 
 class FilteredInterface(Filtered):
     """An attention of transformers whose config names our attention function."""
 
+    slots = ("filter", "kernel")
     takes_reparam = False
     forward_args: ClassVar[tuple[str, ...]]
     config: Any
@@ -54,10 +56,31 @@ class FilteredInterface(Filtered):
             return module.q_proj.out_features // module.head_dim
         raise ValueError(f"{find_import_path(module)} stores no number of heads")
 
+    @classmethod
+    def find_dim(cls, module: Any) -> int:
+        """Return the number of channels of all heads."""
+        return module.config.hidden_size
+
+    @classmethod
+    def refuse_kernel(cls, module: Any) -> str | None:
+        """Refuse causal attention, windows, and a bias that depends on the query (T5, Swin)."""
+        if getattr(module, "is_causal", True):
+            return "it is causal, and kernels are bidirectional"
+        if any("relative" in name and "bias" in name for name in dir(module)):
+            return "its bias depends on the query"
+        is_local = getattr(module, "sliding_window", None) is not None
+        return "its window depends on the query" if is_local else None
+
     def on_attach(self) -> None:
         """Name our attention function in the config, and remember the previous one."""
         previous = self.config._attn_implementation
         self.previous_implementation = getattr(self, "previous_implementation", previous)
+        if previous not in (None, "eager", "sdpa", FILTERED, FILTERED_EAGER):
+            warnings.warn(
+                f"a filter does not run in {previous!r}: its layers call torch's "
+                "scaled_dot_product_attention instead",
+                stacklevel=3,  # the caller of `attach`
+            )
         # not by its setter, which would change the configs of other parts of the model
         self.config._attn_implementation_internal = filtered_implementation(previous)
 
@@ -76,6 +99,8 @@ class FilteredInterface(Filtered):
                 f"set_attn_implementation({filtered_implementation(name)!r}) or detach"
             )
         named = dict(zip(self.forward_args, args, strict=False)) | kwargs
+        if self.kernel is not None:
+            kwargs["x"] = named["hidden_states"]
         if not isinstance(self.filter, Plain):
             states = (named.get(arg) for arg in CROSS_ATTENTION_ARGS if arg in self.forward_args)
             if any(isinstance(state, Tensor) for state in states):

@@ -9,8 +9,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered, form_filtered_map
+from attention_core.hosts.adapter import Filtered, apply_kernel, form_filtered_map
 from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
+from attention_core.kernels.common import postprocess
 from attention_core.operators import FormedSoftmax, Host, Softmax
 
 try:
@@ -51,6 +52,7 @@ def filtered_attention_forward(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     rows: CachedRows | None = None,
+    x: Tensor | None = None,
     allowed: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
@@ -68,7 +70,8 @@ def filtered_attention_forward(
     if given := [name for name in UNSUPPORTED_ARGS if kwargs.get(name) is not None]:
         raise ValueError(f"{type(module).__name__} passes {given[0]}, which no filter supports")
     filter = module.filter if isinstance(module, Filtered) else Plain()
-    is_plain, wants_map = isinstance(filter, Plain), _wants_map(kwargs)
+    kernel: Any = getattr(module, "kernel", None)
+    is_plain, wants_map = isinstance(filter, Plain) and kernel is None, _wants_map(kwargs)
     is_formed = softcap is not None or s_aux is not None
     if is_plain and not is_formed:
         rest = {"dropout": dropout, "scaling": scaling, "position_bias": position_bias} | kwargs
@@ -87,14 +90,17 @@ def filtered_attention_forward(
         repeats = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
-    A = Softmax(query, key, mask, causal, dropout, scaling, allowed)
-    if is_formed:
+    A: Any = Softmax(query, key, mask, causal, dropout, scaling, allowed)
+    if kernel is not None:
+        A = apply_kernel(kernel, (query, key), x, mask, causal)
+    elif is_formed:
         A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap, s_aux)
     if not is_plain or is_formed:
         operator: Any = A
         if rows is not None and not is_plain:
             operator = CachedOperator(A, value, query.shape[-2], rows)
-        y = filter(operator, getattr(operator, "new", value)).transpose(1, 2).contiguous()
+        z = postprocess(kernel, filter(operator, getattr(operator, "new", value)))
+        y = z.transpose(1, 2).contiguous()
     return y, _form_map(filter, A) if wants_map else None
 
 
@@ -140,8 +146,8 @@ def _wants_map(kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("output_attentions")) or any(k.endswith("attentions") for k in names)
 
 
-def _form_map(filter: nn.Module, A: Softmax) -> Tensor:
-    if A.q.shape[-2] != A.k.shape[-2] and not isinstance(filter, Plain):
+def _form_map(filter: nn.Module, A: Any) -> Tensor:
+    if isinstance(A, Softmax) and A.q.shape[-2] != A.k.shape[-2] and not isinstance(filter, Plain):
         raise ValueError(
             "H of a cached step is not formed: ask for attentions with use_cache=False"
         )

@@ -84,6 +84,12 @@ def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, cap
         run_app(APP, ["test", str(short.folder / "checkpoints")])
 
 
+def test_a_run_without_a_logger_leaves_no_curves(tmp_path) -> None:
+    run = fit(tmp_path, "--trainer.logger=false")
+    assert run.has_result
+    assert not any(run.folder.rglob("events.out.*"))
+
+
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_app(APP, ["fit", *arguments("runs", "--trainer.fast_dev_run=2")])

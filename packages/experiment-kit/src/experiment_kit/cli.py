@@ -24,7 +24,7 @@ from typing import Any, cast
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import LearningRateMonitor, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -193,14 +193,17 @@ class AppCLI(LightningCLI):
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),
             )
+        loggers = _as_list(options.logger)
+        if fitting and options.logger is not False:
+            loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]
+        if not loggers:  # Lightning refuses it
+            callbacks = [c for c in callbacks if not isinstance(c, LearningRateMonitor)]
         self.trainer_defaults = {"callbacks": callbacks}
-        has_board = fitting and options.logger is not False
-        loggers = [RunLogger(self.run, settings.ckpt_path)] if has_board else []
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=options.use_distributed_sampler and not is_ours,
             plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
-            logger=[*loggers, *_as_list(options.logger)],
+            logger=loggers,
         )
 
 

@@ -109,7 +109,9 @@ class SlotHelpFormatter(DefaultHelpFormatter):
 
 def suggest_class(text: str) -> str:
     """Return the classes that an error about an import path may mean, to end its sentence."""
-    found = re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text)
+    found = "did you mean" not in text and re.search(
+        r"dot import path string: (\w+)|has no attribute '(\w+)'", text
+    )
     modules = [sys.modules.get(name) for name in _SUGGESTED]
     names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)] if found else []
     return suggest_name(found[1] or found[2], dict.fromkeys(names)) if found else ""

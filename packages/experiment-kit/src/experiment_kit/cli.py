@@ -123,7 +123,8 @@ class AppCLI(LightningCLI):
         options, links = self.app.links, self.app.links_at_parsing
         if own := self.own_model:
             known = vars(parser.get_defaults().model)
-            cast(ConfigParser, parser).own_options = known
+            for each in (parser, self.parser):
+                cast(ConfigParser, each).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             options = {k: v for k, v in options.items() if v in known}
             links = {k: v for k, v in links.items() if not k.startswith("model.")}

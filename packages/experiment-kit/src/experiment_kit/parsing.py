@@ -11,9 +11,10 @@ import re
 import sys
 import traceback
 from argparse import ArgumentError
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from os.path import isfile
 from pathlib import Path
 from pydoc import locate
 from typing import Any, ClassVar
@@ -23,7 +24,7 @@ from jsonargparse import ActionConfigFile, DefaultHelpFormatter, Namespace, set_
 from jsonargparse._common import parsing_settings  # no public function lifts a denial
 from lightning.pytorch.cli import LightningArgumentParser
 
-from experiment_kit.app_files import PREFIX, find_config, list_apps, read_entries
+from experiment_kit.app_files import PREFIX, find_config, list_apps, read_entries, read_settings
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
 _SUGGESTED = ("attention_core", "torch.optim", "lightning.pytorch.callbacks",
@@ -90,6 +91,32 @@ class ConfigFile(ActionConfigFile):
         kinds = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
         with convert_user_errors(*kinds, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
+            if found is None and isfile(name):
+                found = read_settings(Path(name).resolve())
+            decay = find_weight_decay(found or {})
+            if decay and (parser.own_options is None or "weight_decay" in parser.own_options):
+                super().__call__(parser, cfg, json.dumps(decay), option_string)
+
+
+def repeat_weight_decay(arguments: Iterable[str]) -> Iterator[str]:
+    """Give the weight decay of an optimizer to the model too, whose parameter groups have it."""
+    left = iter(arguments)
+    for argument in left:
+        name, equals, value = argument.partition("=")
+        if re.fullmatch(r"--model\.optimizer\.(init_args\.)?weight_decay", name):
+            argument = f"{name}={value if equals else next(left, '')}"
+            yield f"--model.weight_decay{argument.removeprefix(name)}"
+        yield argument
+
+
+def find_weight_decay(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weight decay of a file's optimizer as a setting of the model, if it has none."""
+    model: Any = settings.get("model") or {}
+    optimizer = model.get("optimizer")
+    given = optimizer.get("init_args") or {} if isinstance(optimizer, dict) else {}
+    if "weight_decay" in model or "weight_decay" not in given:
+        return {}
+    return {"model": {"weight_decay": given["weight_decay"]}}
 
 
 class SlotHelpFormatter(DefaultHelpFormatter):
@@ -130,8 +157,11 @@ class ConfigParser(LightningArgumentParser):
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions in place of classes."""
+        arguments = sys.argv[1:] if not args or args[0] is None else args[0]
+        if self.own_options is None or "weight_decay" in self.own_options:
+            arguments = [*repeat_weight_decay(arguments)]
         try:
-            config = super().parse_args(*args, **kwargs)
+            config = super().parse_args(arguments, *args[1:], **kwargs)
         except ArgumentError as error:
             raise ArgumentError(None, f"{error}{suggest_class(str(error))}") from error
         for key, value in config.items():

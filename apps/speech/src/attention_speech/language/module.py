@@ -62,7 +62,7 @@ class LanguageModel(LightningModule):
     ) -> None:
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
-        check_optimizer(optimizer)
+        check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.build_optimizer, self.weight_decay = optimizer, weight_decay

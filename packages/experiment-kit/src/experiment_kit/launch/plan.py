@@ -17,7 +17,7 @@ from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.pages.records import read_config
-from experiment_kit.parsing import restrict_classes
+from experiment_kit.parsing import find_weight_decay, repeat_weight_decay, restrict_classes
 from experiment_kit.run import Run
 from experiment_kit.run_files import load_state
 
@@ -171,7 +171,7 @@ def group_by_option(arguments: Sequence[str], app: str = "") -> dict[str, tuple[
     {'model.filter': ('--model.filter=A', '--model.filter.K=3'), 'data': ('--data=B',)}
     """
     grouped: dict[str, list[str]] = defaultdict(list)
-    for argument, settings in read_arguments(arguments, app):
+    for argument, settings in read_arguments(repeat_weight_decay(arguments), app):
         names = [("",)] if settings is None else _list_options(settings)
         keys = [".".join(name).split(".") for name in names if name[0] not in LAUNCHED]
         options = [".".join(parts[: 2 if parts[0] in GROUPS else 1]) for parts in keys]
@@ -180,7 +180,7 @@ def group_by_option(arguments: Sequence[str], app: str = "") -> dict[str, tuple[
     return {option: tuple(setters) for option, setters in grouped.items()}
 
 
-def read_arguments(arguments: Sequence[str], app: str) -> Iterator[tuple[str, Settings | None]]:
+def read_arguments(arguments: Iterable[str], app: str) -> Iterator[tuple[str, Settings | None]]:
     """Yield each argument with the settings of its config or of its option.
 
     None stands for what only the parser can tell, such as a text of settings.
@@ -192,6 +192,8 @@ def read_arguments(arguments: Sequence[str], app: str) -> Iterator[tuple[str, Se
             settings = find_config(PREFIX + app, argument)
             if settings is None and (path := Path(argument)).is_file():
                 settings = read_settings(path.resolve())
+            if settings is not None and (decay := find_weight_decay(settings)):
+                settings = {**settings, "model": {**settings["model"], **decay["model"]}}
             yield argument, settings
         else:
             option = re.fullmatch(r"--([\w.+]+)=(.*)", argument, re.DOTALL)

@@ -45,7 +45,7 @@ class AttentionModule(LightningModule, ABC):
             device; null does so on a CPU in float32 alone, and needs less memory elsewhere;
             `filtered` drops entries of the filtered map instead.
         optimizer: Class of the optimizer and its arguments.
-        weight_decay: Decay of matrices.
+        weight_decay: Decay of matrices; that of the optimizer, if it is given.
         decay_norm_and_bias: Decay everything, not matrices alone.
         schedule: Learning rate by step; null is constant.
     """
@@ -69,7 +69,7 @@ class AttentionModule(LightningModule, ABC):
     ) -> None:
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
-        optim.check_optimizer(optimizer)
+        optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
         if dropout_mask is not None:
             filter = partial(_build_dropping_filter, filter, dropout_mask)

@@ -4,12 +4,14 @@ In all equations t is the step from 0, T the number of steps, η the optimizer's
 warm-up, given as a fraction of the run if it is below 1 and else as a number of steps.
 """
 
+import inspect
 import math
 from abc import ABC
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -57,10 +59,15 @@ def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, 
     return optimizer
 
 
-def check_optimizer(factory: Callable[[Any], Optimizer]) -> None:
-    """Raise UserError for an optimizer that this training cannot use, before a run is begun."""
+def check_optimizer(factory: Callable[[Any], Optimizer], weight_decay: float) -> None:
+    """Raise UserError for an optimizer that this training cannot use, or that decays otherwise."""
     groups = ({"params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0} for _ in range(2))
     build_optimizer(factory, list(groups))
+    # of a command line, the decay of the optimizer is given to the model: see `parsing.py`
+    is_written = isinstance(factory, partial) and inspect.isclass(factory.func)
+    own = factory.keywords.get("weight_decay", weight_decay) if is_written else weight_decay
+    if own != weight_decay:
+        raise UserError(f"weight_decay={own} of the optimizer is no argument of the model: add it")
 
 
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:

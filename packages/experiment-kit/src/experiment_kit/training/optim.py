@@ -63,7 +63,7 @@ def check_optimizer(factory: Callable[[Any], Optimizer], weight_decay: float) ->
     """Raise UserError for an optimizer that this training cannot use, or that decays otherwise."""
     groups = ({"params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0} for _ in range(2))
     build_optimizer(factory, list(groups))
-    # of a command line, the decay of the optimizer is given to the model: see `parsing.py`
+    # a command line gives the decay of its optimizer to the model: see `parsing.py`
     is_written = isinstance(factory, partial) and inspect.isclass(factory.func)
     own = factory.keywords.get("weight_decay", weight_decay) if is_written else weight_decay
     if own != weight_decay:

@@ -125,5 +125,5 @@ def test_the_last_weight_decay_that_is_given_acts(options, decay, tmp_path) -> N
 
 
 def test_two_weight_decays_of_a_module_are_refused() -> None:
-    with pytest.raises(UserError, match=r"weight_decay=0.3 of the optimizer is no argument"):
+    with pytest.raises(UserError, match=r"weight_decay=0.3 of the optimizer is not that"):
         Classifier(3, optimizer=partial(torch.optim.AdamW, weight_decay=0.3))

@@ -64,10 +64,10 @@ def check_optimizer(factory: Callable[[Any], Optimizer], weight_decay: float) ->
     groups = ({"params": [nn.Parameter(torch.zeros(1))], "weight_decay": 0.0} for _ in range(2))
     build_optimizer(factory, list(groups))
     # a command line gives the decay of its optimizer to the model: see `parsing.py`
-    is_written = isinstance(factory, partial) and inspect.isclass(factory.func)
-    own = factory.keywords.get("weight_decay", weight_decay) if is_written else weight_decay
-    if own != weight_decay:
-        raise UserError(f"weight_decay={own} of the optimizer is no argument of the model: add it")
+    if isinstance(factory, partial) and inspect.isclass(factory.func):
+        own = factory.keywords.get("weight_decay", weight_decay)
+        if own != weight_decay:
+            raise UserError(f"weight_decay={own} of the optimizer is not that of the model: add it")
 
 
 def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any) -> Config:

@@ -4,26 +4,30 @@ Models are built without weights, on the meta device; those of transformers with
 model has attention if `attach` finds some, or if a module is named as attention or calls torch's
 attention function; it is accepted in part where a warning names attention that stays as it is.
 Classes that are named attention and compute no map between tokens (`NO_MAP`) do not count.
+
+Causal models of transformers are also made small and run, with GFSA at a weight that acts.
 """
 
 import argparse
+import inspect
 import logging
 import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import timm
 import torch
 import transformers
-from attention_core import GFSA, attach
+from attention_core import GFSA, attach, trainable_parameters
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.selection import find_unknown_attention
 from rich.progress import track
-from torch import nn
-from transformers.models.auto import CONFIG_MAPPING, MODEL_MAPPING
+from torch import Tensor, nn
+from transformers.models.auto import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_MAPPING
 
 NUM_LAYERS = 6  # hybrid models have attention in every sixth layer at least
 NO_MAP = {
@@ -43,6 +47,14 @@ accepted in part has other attention too, named here, which stays plain. Attenti
 between tokens does not count: {no_map}.
 """
 STAYS_PLAIN = "that no filter supports, which stays as it is: "  # in the warning of attach
+SMALL = {
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "decoder_layers"), 2),
+    **dict.fromkeys(("hidden_size", "n_embd", "d_model", "intermediate_size", "ffn_dim"), 64),
+    **dict.fromkeys(("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_key_value_heads", "num_experts", "num_local_experts"), 4),
+    **{"num_experts_per_tok": 2, "rotary_dim": 8, "top_k": 2, "encoder_attention_heads": 4},
+    **{"vocab_size": 99, "head_dim": 16, "moe_intermediate_size": 32, "pad_token_id": 0},
+}
 LAYERS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "n_layer")
 
 
@@ -99,6 +111,94 @@ def try_model(name: str, build: Callable[[], nn.Module]) -> Outcome:
     return Outcome(name, "accepted in part" if plain else "accepted", classes)
 
 
+def build_small(config_class: type[transformers.PreTrainedConfig]) -> nn.Module:
+    """Build a causal model of two layers with random weights."""
+    known = inspect.signature(config_class).parameters
+    config = config_class(**{name: value for name, value in SMALL.items() if name in known})
+    config = config.get_text_config(decoder=True)
+    config.is_decoder = True
+    with torch.device("meta"):
+        meta = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    assert sum(weight.numel() for weight in meta.parameters()) < 2e7, "its sizes have other names"
+    torch.manual_seed(0)
+    model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)](config)
+    for weight in model.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.1)
+    return model.float().eval()
+
+
+def compare_logits(model: nn.Module, ids: Tensor) -> dict[str, str]:
+    """Return what differs from one pass over the tokens: left padding, a cache in chunks."""
+    whole = model(ids, use_cache=False).logits
+    mask = torch.ones(2, 13, dtype=torch.long)
+    mask[:, :3] = 0
+    given = {"attention_mask": mask}
+    if "position_ids" in inspect.signature(model.forward).parameters:
+        given["position_ids"] = (mask.cumsum(1) - 1).clamp(0)
+
+    def pad() -> Tensor:
+        padded = torch.cat([torch.zeros_like(ids[:, :3]), ids], 1)
+        return model(padded, use_cache=False, **given).logits[:, 3:]
+
+    def run_in_chunks() -> Tensor:
+        past = transformers.DynamicCache(config=model.config)
+        parts = ids.split((6, 1, 1, 2), 1)
+        run = partial(model, past_key_values=past, use_cache=True)
+        return torch.cat([run(part).logits for part in parts], 1)
+
+    found = {}
+    for name, run in (("left padding", pad), ("cache", run_in_chunks)):
+        try:
+            if not torch.allclose(run(), whole, atol=1e-3):
+                found[name] = "other logits"
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
+    return found
+
+
+@torch.no_grad()
+def run_causal(name: str, config_class: type[transformers.PreTrainedConfig]) -> Outcome:
+    """Run a small causal model with GFSA: does it start as itself, act, pad and cache as before?"""
+    ids = torch.arange(3, 23).view(2, 10)
+    try:
+        model = build_small(config_class)
+        stock = model(ids, use_cache=False).logits
+        assert stock.isfinite().all()
+        allowed = compare_logits(model, ids)
+    except Exception as error:
+        return Outcome(name, "not run", (f"{type(error).__name__}: {error}"[:100],))
+    try:
+        attach(model, GFSA)
+        if not torch.allclose(model(ids, use_cache=False).logits, stock, atol=1e-4):
+            return Outcome(name, "failed", ("start",))
+        for weight in trainable_parameters(model).values():
+            nn.init.constant_(weight, 0.4)
+        if torch.allclose(model(ids, use_cache=False).logits, stock, atol=1e-4):
+            return Outcome(name, "failed", ("acts",))
+        found = compare_logits(model, ids)
+    except Exception as error:
+        is_refused = "no attention that attach knows" in str(error)
+        text = f"{type(error).__name__}: {str(error).splitlines()[0][:80]}"
+        return Outcome(name, "not run" if is_refused else "failed", (text,))
+    failed = [f"{check}: {text}" for check, text in found.items() if check not in allowed]
+    return Outcome(name, "failed" if failed else "right", tuple(failed))
+
+
+def format_runs(outcomes: list[Outcome]) -> str:
+    """Return the counts of the causal models that were run, and those that failed."""
+    counts = Counter(outcome.verdict for outcome in outcomes)
+    lines = [
+        "## Causal models of transformers, run\n",
+        f"{counts['right']} of {counts['right'] + counts['failed']} start as themselves, act, and "
+        "give the same logits with left padding and in chunks with a cache, wherever their stock "
+        f"model does; {counts['not run']} could not be made small or have no map.\n",
+    ]
+    failed = [outcome for outcome in outcomes if outcome.verdict == "failed"]
+    lines += [f"- {outcome.model}: {', '.join(outcome.classes)}" for outcome in failed]
+    return "\n".join(lines)
+
+
 def format_report(library: str, outcomes: list[Outcome]) -> str:
     """Return the counts of a library and its refused classes as Markdown."""
     counts = Counter(outcome.verdict for outcome in outcomes)
@@ -136,17 +236,23 @@ def format_models(names: list[str]) -> str:
 def main() -> None:
     """Count one library or both, print the tables, and write them if a file is named."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", nargs="*", default=["timm", "transformers"])
+    libraries = ["timm", "transformers", "causal"]
+    parser.add_argument("--library", nargs="*", default=libraries, choices=libraries)
     parser.add_argument("--models", default="", help="names that contain this text alone")
     parser.add_argument("--write", type=Path, help="a Markdown file")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     reports = []
-    for library in options.library:
+    for library in [name for name in options.library if name != "causal"]:
         chosen = [(n, build) for n, build in list_builders(library) if options.models in n]
         outcomes = [try_model(*pair) for pair in track(chosen, description=library)]
         reports.append(format_report(library, outcomes))
+    if "causal" in options.library:
+        named = [(n, c) for n, c in CONFIG_MAPPING.items() if c in MODEL_FOR_CAUSAL_LM_MAPPING]
+        chosen = [(n, c) for n, c in named if options.models in n]
+        runs = [run_causal(*pair) for pair in track(chosen, description="causal")]
+        reports.append(format_runs(runs))
     no_map = ", ".join(NO_MAP)
     text = "\n".join([INTRODUCTION.format(no_map=no_map), *reports]).rstrip() + "\n"
     print(text)

@@ -2,8 +2,10 @@
 
 import copy
 import json
+import shutil
 from functools import partial
 
+import huggingface_hub
 import pytest
 import torch
 from attention_core import (
@@ -76,12 +78,29 @@ def test_several_mechanisms_and_files_of_a_few_kilobytes(x, tmp_path):
     save_mechanism(ours, tmp_path)
     save_mechanism(ours, tmp_path)  # over the files of the first
     assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "README.md",
         "mechanism.json",
         "mechanism.safetensors",
     ]
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8000
     stock = detach(copy.deepcopy(ours))
     assert torch.equal(load_mechanism(stock, tmp_path)(x), ours(x))
+
+
+def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):
+    save_mechanism(ours := draw(attach(build(), partial(GFSA, K=5))), tmp_path / "saved")
+    card = (tmp_path / "saved" / "README.md").read_text()
+    values = " ".join(f"{w:.4g}" for w in filters(ours)[1].wK)
+    for text in (
+        "# GFSA for VisionTransformer",
+        "$$H = w_0 I + w_1 A",
+        f"| 1 | filter.wK | {values}",
+    ):
+        assert text in card
+    uploaded = partial(shutil.copytree, tmp_path / "saved", tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name: uploaded())
+    stock = detach(copy.deepcopy(ours))
+    assert torch.equal(load_mechanism(stock, "someone/gfsa-vit")(x), ours(x))
 
 
 def test_classes_that_where_names_and_another_head(tmp_path):

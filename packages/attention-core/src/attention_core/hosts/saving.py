@@ -12,6 +12,7 @@ arguments that are unknown, and cannot be made again.
 
 import json
 import os
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +30,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, find_active
 from attention_core.hosts.attach import attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
+from attention_core.hosts.model_card import format_card
 from attention_core.hosts.restoration import restore_on_error
 from attention_core.hosts.selection import is_known_attention, self_attention_modules
 from attention_core.mechanism import find_arguments
@@ -46,6 +48,8 @@ _NUM_HOST_ARGS = {"filter": 1, "kernel": 2, "reparam": 1, "tokens": 1}
 
 def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Write what is attached to a model, its weights and its layers, without the model's own.
+
+    `huggingface_hub.upload_folder` shares the folder, which has a model card.
 
     An EigenSpectrum writes its value projections too, which it draws and training moves.
     """
@@ -69,12 +73,19 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     import_module("safetensors.torch").save_file(states, path / WEIGHTS)
     described = {"model": type(model).__name__, "groups": groups}
     (path / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    parts = {
+        type(part).__name__: part for part in model.modules() if hasattr(part, "trained_names")
+    }
+    parts.pop("Plain", None)
+    (path / "README.md").write_text(format_card(model, parts, states), encoding="utf-8")
 
 
 def load_mechanism(
     model: nn.Module, folder: str | os.PathLike[str], trust: Collection[str] | str = ()
 ) -> nn.Module:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
+
+    `folder` may be the name of a repository on the hub of huggingface: "user/name".
 
     After any exception the model is as it was. `trust` names the classes, as `package.Class`, that
     may be imported besides those of attention_core.
@@ -90,6 +101,8 @@ def load_mechanism(
     """
     check_models("load_mechanism", model=model)
     load_file = import_module("safetensors.torch").load_file
+    if not Path(folder).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
+        folder = import_module("huggingface_hub").snapshot_download(str(folder))
     with convert_errors(str(folder)):
         groups = _read_description(Path(folder))
         spectra = any("reparam" in group for group in groups)

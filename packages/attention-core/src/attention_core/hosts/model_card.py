@@ -1,0 +1,67 @@
+"""The card of a saved mechanism, the README.md that a hub of models shows."""
+
+import inspect
+import re
+from typing import Any
+
+from torch import Tensor
+
+CARD = """---
+library_name: attention-core
+tags: [{tags}]
+{base}---
+
+# {names} for {model}
+
+{equations}
+
+```python
+from attention_core import load_mechanism
+
+load_mechanism(model, "<this folder or repository>")  # a {model}
+```
+
+| Layers | Weight | Values |
+|---|---|---|
+{rows}
+"""
+
+
+def format_card(model: Any, parts: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    """Return the card of the parts of a model: equations, papers, base model, coefficients.
+
+    >>> from attention_core import GFSA
+    >>> from torch import nn
+    >>> "# GFSA for Linear" in format_card(nn.Linear(1, 1), {"GFSA": GFSA(2)}, {})
+    True
+    """
+    base = getattr(getattr(model, "config", None), "name_or_path", "")
+    rows = [
+        f"| {layer} | {slot}.{name} | {_format_values(tensor)} |"
+        for key, tensor in tensors.items()
+        for _, slot, layer, name in [key.split(".", 3)]
+    ]
+    return CARD.format(
+        tags=", ".join(["attention", *(name.lower() for name in parts)]),
+        base=f"base_model: {base}\n" if base else "",
+        names=" and ".join(parts),
+        model=type(model).__name__,
+        equations="\n\n".join(_describe(type(part)) for part in parts.values()),
+        rows="\n".join(rows),
+    )
+
+
+def _describe(part_class: type) -> str:
+    """Return the first line, the equation and the source in a docstring."""
+    text = inspect.getdoc(part_class) or part_class.__name__
+    math = re.search(r"\.\. math::((?:.|\n )*)", text)
+    equation = " ".join(math[1].split()) if math else ""
+    source = re.search(r"https://\S+", text)
+    lines = [text.partition("\n")[0], f"$${equation}$$" if equation else "", source and source[0]]
+    return "\n\n".join(line for line in lines if line)
+
+
+def _format_values(tensor: Tensor) -> str:
+    if tensor.numel() > 16:
+        return f"{tuple(tensor.shape)}"
+    return " ".join(f"{value:.4g}" for value in tensor.detach().flatten().tolist())

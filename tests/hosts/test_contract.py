@@ -25,7 +25,6 @@ from attention_core import (
     load_mechanism,
     save_mechanism,
 )
-from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import HOSTS, TABLES, find_positions
 from timm.models import eva
 from torch import Tensor, nn
@@ -298,18 +297,3 @@ def test_a_refused_attach_changes_nothing(case):
     assert not next(model.modules())._forward_hooks
     if case is not OWN:
         assert len(filtered_modules(attach(model, GFSA))) == case.num_layers
-
-
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_host_that_refuses_the_last_layer_is_restored(case, monkeypatch):
-    model, inputs = case.build(), case.make_inputs()
-    attach(model)  # a Plain filter, which the refused one must not replace
-    output, before = run(model, inputs), take_snapshot(model)
-    layers = [type(module) for module in model.modules() if isinstance(module, Filtered)]
-    late = fail_late(layers[-1].on_attach, layers.count(layers[-1]) - 1)
-    monkeypatch.setattr(layers[-1], "on_attach", late)
-    with pytest.raises(RuntimeError, match="no more parts"):
-        attach(model, GFSA)
-    monkeypatch.undo()
-    check_unchanged(model, before, inputs, output)
-    assert not filtered_modules(detach(model))

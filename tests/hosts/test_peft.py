@@ -5,10 +5,11 @@ import copy
 import pytest
 import torch
 import transformers as hf
-from attention_core import GFSA, attach, detach, trainable_parameters
+from attention_core import GFSA, EigenSpectrum, attach, detach, trainable_parameters
 from attention_core.hosts.transformers import load
 from torch import nn
 
+from tests.hosts import timm_models
 from tests.hosts.transformers.models import FAMILIES, make_inputs
 
 peft = pytest.importorskip("peft")
@@ -67,6 +68,12 @@ def test_an_adapter_trains_saves_and_loads_what_is_attached(order, tmp_path):
     again = load(hf.AutoModelForCausalLM, str(tmp_path / "merged")).eval()
     assert torch.equal(run(again), run(merged))
     assert torch.equal(run(detach(again)), run(detach(merged)))
+
+
+def test_a_reparameterisation_is_not_lost_in_silence():
+    model = attach(timm_models.build(), reparam=EigenSpectrum)
+    with pytest.warns(UserWarning, match="call save_mechanism"):
+        peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))
 
 
 @orders

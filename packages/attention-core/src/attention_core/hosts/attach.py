@@ -240,7 +240,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     }
 
 
-def detach(model: nn.Module) -> nn.Module:
+def detach(model: Model) -> Model:
     """Remove every mechanism from a model, in place: the host's classes, its parameters.
 
     A reparameterised projection keeps the weight that it last had.

@@ -43,9 +43,15 @@ def describe_in_config(config: Any, model: nn.Module) -> None:
             f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
             "first, or load both by attention_core.hosts.transformers.load"
         )
+    groups = describe_mechanisms(model)
+    if any("reparam" in group for group in groups):
+        warnings.warn(
+            "PEFT freezes reparameterised projections, and does not save them: call save_mechanism",
+            stacklevel=4,  # the caller of PEFT
+        )
     if parts:
         config.modules_to_save = sorted({*(config.modules_to_save or ()), *parts})
-        config.attention_core = describe_mechanisms(model)
+        config.attention_core = groups
 
 
 @wraps(_inject_adapter)

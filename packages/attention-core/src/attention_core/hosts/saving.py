@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from attention_core.checks import check_models
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, find_active
-from attention_core.hosts.attach import attach
+from attention_core.hosts.attach import Model, attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.model_card import format_card
 from attention_core.hosts.restoration import restore_on_error
@@ -81,8 +81,8 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def load_mechanism(
-    model: nn.Module, folder: str | os.PathLike[str], trust: Collection[str] | str = ()
-) -> nn.Module:
+    model: Model, folder: str | os.PathLike[str], trust: Collection[str] | str = ()
+) -> Model:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
 
     `folder` may be the name of a repository on the hub of huggingface: "user/name".

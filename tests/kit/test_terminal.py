@@ -1,22 +1,13 @@
-"""What the terminal shows: versions, tables and progress."""
+"""What the terminal shows: tables and progress."""
 
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 from experiment_kit.launch.execute import JobProgress, read_progress
 from experiment_kit.launch.jobs import Job
 from experiment_kit.pages.tables import make_terminal_tables
 from rich.console import Console
-
-
-@pytest.mark.parametrize("module", ["experiment_kit", "attention_sequence"])
-def test_version(module):
-    command = [sys.executable, "-m", module, "--version"]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert f"{module} 0.1.0, " in " ".join(text.split())
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

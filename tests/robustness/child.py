@@ -187,11 +187,6 @@ def list_session(session: int) -> list[psutil.Process]:
     return found
 
 
-def read_last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    return lines[-1][:200] if lines else "no output"
-
-
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     moment = given["moment"] and Moment(**given["moment"])

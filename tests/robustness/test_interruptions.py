@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from experiment_kit.launch.jobs import read_last_line
 
 from tests.apps.cases import CASES
 from tests.apps.contract import find_run
-from tests.robustness.child import HUNG, ROOT, Moment, Task, read_last_line
+from tests.robustness.child import HUNG, ROOT, Moment, Task
 from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # children, on machines of two slow cores

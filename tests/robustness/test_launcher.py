@@ -7,15 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from experiment_kit.launch.jobs import read_last_line
 
-from tests.robustness.child import (
-    HUNG,
-    ROOT,
-    list_session,
-    read_last_line,
-    start_process,
-    wait_for_end,
-)
+from tests.robustness.child import HUNG, ROOT, list_session, start_process, wait_for_end
 from tests.robustness.compare_runs import compare_runs
 
 TABLE = "agf-table-1"

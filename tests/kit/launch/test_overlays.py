@@ -61,19 +61,6 @@ def test_an_unknown_name_is_answered_with_those_that_exist(app, chosen, message)
         overlay_arguments(app, **chosen)
 
 
-@pytest.mark.parametrize(("backbone", "method", "recipe"), [
-    ("deit_small", "gfsa", "deit_300"),
-    ("deit_small_24", "gfsa_even", "deit_24_gfsa"),
-    ("deit_small_24", "attnscale", "deit_24"),
-    ("deit_small_24", "diversepatch", "diversepatch"),
-    ("deit_small_24", "contranorm", "contranorm"),
-    ("deit_small", "agf", "agf"),
-])  # fmt: skip
-def test_a_method_brings_the_recipe_of_its_paper(backbone, method, recipe) -> None:
-    chosen = fill_defaults("vision", "imagenet_1k", backbone=backbone, method=method)
-    assert chosen["recipe"] == recipe
-
-
 @pytest.mark.parametrize("app", list_apps())
 def test_every_data_set_names_overlays_of_its_app(app) -> None:
     for data in (overlays.read_defaults(app)["data"], *overlays.list_overlays(app, "data")):

@@ -56,7 +56,7 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
     assert abs(best - last) > 1e-3
     assert metrics["test/loss"] == pytest.approx(best, rel=1e-5)
     assert metrics["last/loss"] == pytest.approx(last, rel=1e-5)
-    assert metrics["test/other_loss"] == metrics["test/loss"]  # the other loader has the same samples
+    assert metrics["test/other_loss"] == metrics["test/loss"]  # its samples are the same
 
 
 def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:

@@ -53,6 +53,7 @@ _MECHANISMS = {
     for home in (filters, kernels, tokens, reparam)
     for name, made in vars(home).items()
     if isinstance(made, type) and issubclass(made, nn.Module)
+    if made.__module__.startswith(home.__name__)  # not what the module imports
 }
 
 

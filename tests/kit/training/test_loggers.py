@@ -19,7 +19,8 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     (tags,) = written  # a finished run is never started again
     chosen = tags["_hparams_/session_start_info"].session_start_info.hparams
     assert (chosen["K"].number_value, chosen["model.filter"].string_value) == (3, "GFSA")
-    assert chosen["Test loss"].number_value > 0
+    assert chosen["test/loss"].number_value > 0
+    assert chosen["data"].string_value.startswith("points")
     metrics = tags["_hparams_/experiment"].experiment.metric_infos
     assert [metric.name.tag for metric in metrics] == ["val/accuracy"]
     folder = find_run(tmp_path).folder

@@ -58,11 +58,11 @@ def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None
 
 def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     coefficients = {"b.0.filter.w0": [0.0, 0.0], "b.2.filter.wK": [1.0, 3.0], "t.tokens.s": [2.0]}
-    depth = [dict.fromkeys(PROFILE, value) for value in (0.5, 1.0, 2.0)]
+    depth = [dict.fromkeys(PROFILE, value) for value in (0.5, 9.0, 1.0, 9.0, 2.0)]
     measures = {"depth": depth, "coefficients": coefficients, "frozen": ["b.0.filter.w0"]}
     measures |= {"attention": ["b.0", "b.1", "b.2"], "condition_number": [9.0, None]}
     scalars = name_scalars(measures)
-    places = {"embedding": 0.5, "layer_00": 1.0, "layer_01": 2.0}
+    places = {"embedding": 0.5, "layer_01": 1.0, "layer_03": 2.0}
     assert scalars == {
         **{f"smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
         "weights/wK/layer_02": 2.0,

@@ -9,7 +9,7 @@ from torch.utils.tensorboard.summary import hparams
 
 from experiment_kit.run import Run, parse_step
 
-_NAMES = ("data", "backbone", "recipe", "method", "profile")  # kinds of overlays
+_NAMES = ("recipe", "method", "profile")  # kinds of overlays
 _SLOTS = ("filter", "kernel", "tokens", "reparam")
 
 
@@ -51,6 +51,7 @@ def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float
     model = dict(_flatten(config.get("model", {}), "model."))
     orders = (model.get(f"model.{slot}.K") for slot in _SLOTS)
     found = {"K": next((K for K in orders if K is not None), None)}
+    found |= {"data": "-".join(filter(None, (run.get("data"), run.get("backbone"))))}
     found |= {name: run.get(name) for name in _NAMES}
     found |= {"lr": model.pop("model.optimizer.lr", None), "seed": config.get("seed_everything")}
     found |= {"train.batch_size": data.get("batch_size")}
@@ -63,9 +64,13 @@ def log_hyperparameters(
 ) -> None:
     """Log hyperparameters; HPARAMS shows the test scores beside them, and the monitored metric.
 
-    It shows a few columns at first, in the order of their names.
+    It shows five columns at first, by their names: K, the test score of that metric, data, lr and
+    method.
     """
-    tested = {n.replace("test/", "Test "): x for n, x in scores.items() if n.startswith("test/")}
+    main = monitor.replace("val/", "test/")
+    tested = {name: x for name, x in scores.items() if name.startswith("test/") and name != main}
+    if main in scores:
+        tested[main.replace("test/", "Test ")] = scores[main]
     for logger in loggers:
         if not isinstance(logger, TensorBoardLogger):
             logger.log_hyperparams(dict(parameters))

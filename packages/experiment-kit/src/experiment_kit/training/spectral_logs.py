@@ -66,14 +66,16 @@ def describe_coefficients(measures: Mapping[str, Any]) -> str:
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """Return the scalars of a measurement by their tags.
 
-    `smoothing/<measure>/layer_00` for the embedding and `layer_<i>` after block i;
-    `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
+    `smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as figures
+    show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
     `weights/condition_number/layer_<i>`, of the attention of block i, both from 0 on.
     """
+    count = len(measures["depth"])
     scalars = {
         f"smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
         for name in PROFILE
         for depth, layer in enumerate(measures["depth"])
+        if depth in (0, count // 2, count - 1)
     }
     scalars |= {tag: mean(values) for tag, values in list_trained(measures)}
     for i, number in enumerate(measures.get("condition_number", [])):
@@ -116,9 +118,9 @@ def _draw_figures(runs: Mapping[str, Measures]) -> dict[str, Any]:
         label: {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
         for label, measures in runs.items()
     }
-    # a figure each: TensorBoard shows images a third of a page wide
+    # a figure each: TensorBoard shows images a third of a page wide, and these first
     figures = {
-        f"smoothing/{name}_by_depth": plot_depth_profiles(profiles, [name], width=_WIDTH)
+        f"smoothing/by_depth/{name}": plot_depth_profiles(profiles, [name], width=_WIDTH)
         for name in PROFILE
     }
     method, own = next(iter(runs.items()))

@@ -104,10 +104,9 @@ def attach(
         TypeError: for a factory that makes another kind of mechanism.
     """
     check_models("attach", model=model)
-    given = {"filter": make_filter or filter, "kernel": kernel}
-    given |= {"tokens": tokens, "reparam": reparam}
-    makers = {slot: _find_class(slot, make) for slot, make in given.items()}
-    check_factories("attach", **makers)
+    makers = _find_makers(
+        filter=make_filter or filter, kernel=kernel, tokens=tokens, reparam=reparam
+    )
     check_choices("attach", position=(position, Position))
     check_wrappers(model)
     changes_attention = makers["filter"] is not Plain or kernel is not None or reparam is not None
@@ -139,22 +138,25 @@ def attach(
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         _watch_peft()
         _update_configs(model)
-        if optimizer is not None:
-            _add_to_optimizer(model, optimizer)
+        _add_to_optimizer(model, optimizer)
     if found:
         warn_unsupported_attention(model)
     _log_attached(model, new, selected, len(found))
     return model
 
 
-def _find_class(slot: str, given: Any) -> Any:
-    """Return the class that a text names, as "gfsa"; anything else is returned as it is."""
-    if not isinstance(given, str):
-        return given
-    name = given.removeprefix("attention_core.").replace("_", "").lower()
-    if name not in _MECHANISMS:
-        raise ValueError(f"{slot} is {given!r}, which is none of {', '.join(sorted(_MECHANISMS))}")
-    return _MECHANISMS[name]
+def _find_makers(**given: Any) -> dict[str, Any]:
+    """Return the factory of each slot; a text, as "gfsa", names a class."""
+    makers = dict(given)
+    for slot, text in given.items():
+        if isinstance(text, str):
+            name = text.removeprefix("attention_core.").replace("_", "").lower()
+            if name not in _MECHANISMS:
+                known = ", ".join(sorted(_MECHANISMS))
+                raise ValueError(f"{slot} is {text!r}, which is none of {known}")
+            makers[slot] = _MECHANISMS[name]
+    check_factories("attach", **makers)
+    return makers
 
 
 def _make_parts(
@@ -178,8 +180,10 @@ def _make_spectrum(make: Make, module: Any, adapter: type[Filtered]) -> Any:
     return check_mechanism("reparam", make(module.proj.in_features))
 
 
-def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
     """Add what the mechanisms of a model train to an optimizer, as a group without decay."""
+    if optimizer is None:
+        return
     known = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     new = [weight for weight in trainable_parameters(model).values() if id(weight) not in known]
     if new:

@@ -91,10 +91,10 @@ LIMITS = {"epochs": {"max_epochs": 4}, "steps": {"max_steps": 22}}
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_resumed_run_is_the_uninterrupted_one(place, limit, tmp_path):
-    validate = "validation" in place
-    limits = LIMITS[limit] | ({"val_check_interval": 2} if validate else {})
-    whole = fit(Net(validate=validate), **limits)
-    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES[place], limits, validate=validate)
+    options = {"validate": "validation" in place, "repeats": 3 if place == "mid-epoch" else 1}
+    limits = LIMITS[limit] | ({"val_check_interval": 2} if options["validate"] else {})
+    whole = fit(Net(**options), **limits)
+    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES[place], limits, **options)
     assert len(whole.seen) in (22, 24)
     assert len(second.seen) < len(whole.seen)
     assert list_steps(first, second) == list_steps(whole)
@@ -116,16 +116,6 @@ def test_workers_see_the_same_items_with_seeds_of_the_epoch(place, whole_with_wo
     seeds = {epoch: {step[4] for step in whole.seen if step[0] == epoch} for epoch in range(4)}
     assert all(len(of_epoch) == 1 for of_epoch in seeds.values())
     assert len(set.union(*seeds.values())) == 4
-
-
-def test_a_run_with_repeats_resumes_in_mid_epoch(tmp_path):
-    first, second = fit_interrupted(tmp_path / "c.ckpt", *PLACES["mid-epoch"], {}, repeats=3)
-    whole = fit(Net(repeats=3))
-    assert list_steps(first, second) == list_steps(whole)
-    assert torch.equal(second.linear.weight, whole.linear.weight)
-    index, drawn = whole.seen[0][2:4]
-    assert index[0] == index[1] == index[2] != index[3]
-    assert len(set(drawn)) == BATCH
 
 
 def test_a_trainer_that_overfits_is_given_the_same_batches_in_every_epoch():

@@ -144,18 +144,13 @@ def at(monkeypatch):
     return call
 
 
-def test_validation_within_an_epoch_and_at_its_end_is_left_out(at) -> None:
+def test_validation_and_the_monitor_are_left_out(at) -> None:
+    MONITOR.untimed_seconds = 4.0  # in earlier epochs
     at(10, "on_validation_start")  # the sanity check, before any training
     at(20, "on_train_epoch_start")
     at(21, "on_train_batch_start", None, 0)
+    MONITOR.untimed_seconds = 7.0
     at(25, "on_validation_start")
     at(32, "on_train_batch_start", None, 1)  # 7 s of validation and saving
     at(33, "on_validation_start")
-    assert at(53, "on_train_epoch_end").collect_metrics() == {"time/epoch": 33 - 20 - 7}
-
-
-def test_the_monitor_is_left_out(at) -> None:
-    MONITOR.untimed_seconds = 4.0  # in earlier epochs
-    at(10, "on_train_epoch_start")
-    MONITOR.untimed_seconds = 7.0
-    assert at(20, "on_train_epoch_end").collect_metrics() == {"time/epoch": 7.0}
+    assert at(53, "on_train_epoch_end").collect_metrics() == {"time/epoch": 33 - 20 - 7 - 3}

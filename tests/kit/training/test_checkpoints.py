@@ -291,17 +291,13 @@ def test_a_signal_outside_of_training_ends_at_once_with_a_sentence(name, capsys)
     assert signal.getsignal(number) is before
 
 
-def test_a_second_interrupt_ends_the_process_at_once() -> None:
+def test_a_second_interrupt_ends_the_process_at_once_and_an_ignored_signal_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with PreemptionHandler() as handler:
         handler.deferred = True
         os.kill(os.getpid(), signal.SIGINT)
         assert handler.requested
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-
-
-def test_an_ignored_signal_stays_ignored(monkeypatch) -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with PreemptionHandler():
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
 

@@ -18,7 +18,7 @@ from attention_core.filters import (
 )
 from torch import Tensor, nn
 from torch.testing import assert_close
-from transformers import DynamicCache, EncoderDecoderCache
+from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tests.hosts.helpers import randomize
 from tests.hosts.transformers.models import (
@@ -172,6 +172,18 @@ def test_training_keeps_no_rows_and_cannot_continue():
     cache = model(ids, use_cache=True).past_key_values
     with pytest.raises(ValueError, match="was filled without this filter"):
         model.eval()(ids[:, :1], past_key_values=cache)
+
+
+@torch.no_grad()
+def test_a_step_with_a_static_cache_compiles_in_one_graph():
+    torch.compiler.reset()
+    model, ids = build_filtered("llama", GFSA), torch.randint(3, VOCAB, (2, 8))
+    whole, cache = model(ids, use_cache=False).logits, StaticCache(model.config, max_cache_len=12)
+    model(ids[:, :5], past_key_values=cache)
+    step = torch.compile(model, backend="eager", fullgraph=True)
+    for i in range(5, 8):
+        y = step(ids[:, i : i + 1], past_key_values=cache, position_ids=torch.full((2, 1), i))
+        assert_close(y.logits[:, 0], whole[:, i])
 
 
 def test_a_layer_that_attends_twice_keeps_the_rows_of_both():

@@ -10,6 +10,7 @@ from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, apply_kernel, form_filtered_map
+from attention_core.hosts.hook_points import find_host_class
 from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
 from attention_core.kernels.common import postprocess
 from attention_core.operators import FormedSoftmax, Host, Softmax
@@ -68,7 +69,8 @@ def filtered_attention_forward(
     additive, position_bias (1, H, n, M), s_aux (H,) -> (B, n, H, D) and (B, H, n, M).
     """
     if given := [name for name in UNSUPPORTED_ARGS if kwargs.get(name) is not None]:
-        raise ValueError(f"{type(module).__name__} passes {given[0]}, which no filter supports")
+        name = find_host_class(module).__name__
+        raise ValueError(f"{name} passes {given[0]}, which no filter supports")
     filter = module.filter if isinstance(module, Filtered) else Plain()
     kernel: Any = getattr(module, "kernel", None)
     is_plain, wants_map = isinstance(filter, Plain) and kernel is None, _wants_map(kwargs)

@@ -79,8 +79,8 @@ class FiniteSteps(Callback):
     ) -> None:
         """Stop before the gradient spreads into the weights."""
         if not self.clips:
-            weights = (w for group in optimizer.param_groups for w in group["params"])
-            self._check(trainer, bound_gradients([w.grad for w in weights if w.grad is not None]))
+            found = (w.grad for group in optimizer.param_groups for w in group["params"])
+            self._check(trainer, bound_gradients([grad for grad in found if grad is not None]))
 
     def _clip(self, trainer: Trainer, optimizer: Optimizer, clip_val: float) -> None:
         weights = list(trainer.precision_plugin.main_params(optimizer))
@@ -117,13 +117,13 @@ def bound_gradients(gradients: Sequence[Tensor]) -> Tensor:
     torch's own check for its scaler multiplies the gradients by 1 in place.
     """
     by_kind = defaultdict(list)
-    for gradient in map(get_local, gradients):
-        by_kind[gradient.device, gradient.dtype].append(gradient)
-    bound = torch.ones(())
-    for (device, _), alike in by_kind.items():
-        found = torch.zeros(1, device=device)
+    for gradient in gradients:
+        by_kind[gradient.dtype].append(get_local(gradient))
+    bound = torch.ones(1)
+    for alike in by_kind.values():
+        found = torch.zeros(1, device=alike[0].device)
         torch._amp_foreach_non_finite_check_and_unscale_(alike, found, torch.ones_like(found))
-        bound = bound.to(device) / (1 - found[0])
+        bound = bound.to(found) / (1 - found)
     return bound
 
 

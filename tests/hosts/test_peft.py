@@ -70,7 +70,11 @@ def test_an_adapter_trains_saves_and_loads_what_is_attached(order, tmp_path):
     assert torch.equal(run(detach(again)), run(detach(merged)))
 
 
-def test_a_reparameterisation_is_not_lost_in_silence():
+def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
+    llama = attach(hf.LlamaForCausalLM(copy.deepcopy(FAMILIES["llama"].config)), GFSA)
+    options = {"num_virtual_tokens": 2, "task_type": "CAUSAL_LM"}
+    with pytest.warns(UserWarning, match="tuned prompt .* call save_mechanism"):
+        peft.get_peft_model(llama, peft.PromptTuningConfig(**options)).save_pretrained(tmp_path)
     model = attach(timm_models.build(), reparam=EigenSpectrum)
     with pytest.warns(UserWarning, match="call save_mechanism"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))

@@ -9,6 +9,7 @@ import warnings
 from functools import wraps
 from typing import Any
 
+from peft import PeftModel
 from peft.config import PeftConfigMixin
 from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import set_additional_trainable_modules
@@ -19,6 +20,7 @@ from attention_core.hosts.saving import FIELD, describe_mechanisms
 
 PARTS = ("filter", "kernel", "tokens")
 _inject_adapter, _to_dict = BaseTuner.inject_adapter, PeftConfigMixin.to_dict
+_save_pretrained = PeftModel.save_pretrained
 
 
 def list_parts(model: nn.Module) -> list[str]:
@@ -68,6 +70,17 @@ def to_dict(config: Any) -> dict[str, Any]:
     return _to_dict(config) | ({FIELD: groups} if groups else {})
 
 
+@wraps(_save_pretrained)
+def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
+    """Save adapters as PEFT does; warn where a prompt is tuned, which leaves mechanisms out."""
+    if list_parts(model) and any(x.is_prompt_learning for x in model.peft_config.values()):
+        warnings.warn(
+            "a tuned prompt of PEFT has no weights of what is attached: call save_mechanism",
+            stacklevel=2,
+        )
+    _save_pretrained(model, *args, **kwargs)
+
+
 def update_adapters(model: nn.Module) -> None:
     """Let the adapters of a model train and save what was attached after they were made."""
     for tuner in [module for module in model.modules() if isinstance(module, BaseTuner)]:
@@ -88,4 +101,5 @@ def _is_part(name: str) -> bool:
 warnings.filterwarnings("ignore", r"Unexpected keyword arguments \['attention_core'\]")
 BaseTuner.inject_adapter = inject_adapter
 PeftConfigMixin.to_dict = to_dict
+PeftModel.save_pretrained = save_pretrained
 HOST = HostLibrary(hook_points={}, update_config=update_adapters)

@@ -119,7 +119,7 @@ def bound_gradients(gradients: Sequence[Tensor]) -> Tensor:
     by_kind = defaultdict(list)
     for gradient in gradients:
         by_kind[gradient.dtype].append(get_local(gradient))
-    bound = torch.ones(1)
+    bound = torch.ones(())
     for alike in by_kind.values():
         found = torch.zeros(1, device=alike[0].device)
         torch._amp_foreach_non_finite_check_and_unscale_(alike, found, torch.ones_like(found))

@@ -1,4 +1,4 @@
-"""Callbacks of every training run: seeds, guards, timing, progress and checkpoints."""
+"""Callbacks of every training run, and those of a user that would change what its result says."""
 
 import hashlib
 import json
@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    LearningRateFinder,
+    LearningRateMonitor,
+    ModelPruning,
+    SpikeDetection,
+    StochasticWeightAveraging,
+)
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -30,6 +38,16 @@ from experiment_kit.training.checkpoints import (
     find_nonfinite,
     get_local,
 )
+
+_REFUSED = {
+    StochasticWeightAveraging: "it averages after the last validation, so that nothing chooses or"
+    " tests the average: take WeightAveraging or EMAWeightAveraging",
+    BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
+    LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
+    SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
+}
+# arguments with which the tested weights are those that were validated, also after a resume
+_PRUNING = {"make_pruning_permanent": True, "use_lottery_ticket_hypothesis": False}
 
 
 class StepSeed(Callback):
@@ -251,6 +269,21 @@ class ProgressFile(Callback):
         """Remove the file of a run that ended."""
         if trainer.is_global_zero:
             self.path.unlink(missing_ok=True)
+
+
+def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any]) -> None:
+    """Refuse callbacks whose effect no result would show, and two that would share a state."""
+    for callback, config in zip(callbacks, configs, strict=True):
+        reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
+        if isinstance(callback, ModelPruning):
+            given, wanted = config.init_args, _PRUNING.items()
+            reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
+        for reason in reasons:
+            name = type(callback).__name__
+            raise UserError(f"trainer.callbacks: {name} is not supported: {reason}")
+    keys = [c.state_key for c in callbacks if is_overridden("state_dict", c)]
+    if double := [key for key in keys if keys.count(key) > 1]:
+        raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")
 
 
 def default_callbacks(

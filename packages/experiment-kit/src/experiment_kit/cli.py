@@ -45,7 +45,7 @@ from experiment_kit.parsing import ConfigFile, ConfigParser
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.scoring import score_and_write_result
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training.callbacks import default_callbacks
+from experiment_kit.training.callbacks import check_callbacks, default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,

@@ -9,10 +9,16 @@ from attention_core import attach, detach, filters, kernels, tokens
 from attention_core.reparam import EigenSpectrum
 
 FIXED_BATCH = ("Primalformer", "Reformer")
-KERNELS = [getattr(kernels, name) for name in kernels.__all__]
+
+
+def list_mechanisms(module) -> list[type]:
+    return [v for v in vars(module).values() if hasattr(v, "forward")]
+
+
+KERNELS = list_mechanisms(kernels)
 MECHANISMS = [
-    *({"make_filter": getattr(filters, n)} for n in filters.__all__ if n[0].isupper()),
-    *({"kernel": kernel} for kernel in KERNELS if hasattr(kernel, "forward")),
+    *({"filter": mechanism} for mechanism in list_mechanisms(filters)),
+    *({"kernel": kernel} for kernel in KERNELS),
     {"tokens": tokens.FeatScale},
     {"tokens": partial(tokens.ContraNorm, scale=0.2), "position": "norms"},
     {"tokens": tokens.LayerScale, "position": "branches"},

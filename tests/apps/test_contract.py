@@ -28,7 +28,7 @@ from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.figures.models import load_run_model
-from experiment_kit.papers.spec import load_spec
+from experiment_kit.papers.spec import PAPER, load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 from PIL import Image
@@ -130,7 +130,9 @@ def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
 def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) -> None:
     parsed: set[str] = set()
     for spec in map(load_spec, find_table_specs(case.name)):
-        for cell in (cell for p in spec.protocols for cell in spec.list_cells("paper", p, [0])):
+        for cell in (
+            cell for p in (PAPER, "validation") for cell in spec.list_cells("paper", p, [0])
+        ):
             options = {argument.partition("=")[0] for argument in cell.experiment.args}
             if cell.experiment.app == case.name and not options <= parsed:
                 case.cli.parser.parse_args(["fit", *cell.experiment.arguments()])

@@ -98,7 +98,8 @@ def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:
     assert (len(starts), len({runs[e].folder for e in experiments})) == (8, 56)
     for e in experiments:
         assert (e.start.method, e.start.backbone, e.start.seed) == (e.method, e.backbone, e.seed)
-    shares = {c.experiment for c in list_cells("record-straight-table-1", rows=CRAMMED)}
+    spec = find_spec("record-straight-table-1")
+    shares = {c.experiment for c in spec.list_cells("paper", "validation", [0], CRAMMED)}
     found = {run.folder for run in plan_runs(shares).values()}
     assert len(found) == 4
     assert found < starts

@@ -10,7 +10,7 @@ def test_a_sweep_of_K_has_a_run_for_each_and_the_best_is_that_of_the_other_table
     folders = {}
     for number, chosen in rows.items():
         spec = find_spec(f"gfsa-table-{number}")
-        cells = spec.list_cells("paper", "released", [0], chosen, ["wikitext2"])
+        cells = spec.list_cells("paper", "paper", [0], chosen, ["wikitext2"])
         runs = plan_runs(cell.experiment for cell in cells)
         folders |= {cell.row: runs[cell.experiment].folder for cell in cells}
     assert folders["gfsa"] == folders["gfsa-words"] == folders[order.format(9)]

@@ -41,7 +41,7 @@ DAMAGE = [  # what is wrong with a file, and what is said
     (CLONES, {}, "no data.jsonl or .* in bigclonebench or"),
     (WIKITEXT, {}, "no wiki.train.raw or train.parquet in wikitext-2-raw or"),
     (WIKITEXT, {"wikitext-2-raw/wiki.train.raw": " \n\n"}, "the train split of .* has no text"),
-    (TEXTS, {"texts/a.jsonl": [{"b": "c"}]}, 'row 1: no JSON object with "text"'),
+    (TEXTS, {"texts/a.jsonl": [{"b": "c"}]}, 'row 1: no JSON object with a text "text"'),
     (TEXTS, {"texts/a.md": ""}, r"no \.txt or \.jsonl file in"),
     (TEXTS, {}, r"no folder texts \(data.text_dir\) in DATA_DIR"),
 ]  # fmt: skip

@@ -66,8 +66,9 @@ def measure_leverage(
     own, masks = _find_own(run, selected), run.find_masks(mask)
     with _require_grad(run.model):
         for part, few in run.inputs.iterate_slices(run.choose_size(MAX_SAMPLES)):
-            # a polynomial calls other functions for another number of samples
-            planned = planned or plan_run(run.model, few, run.where)
+            # a model may call other functions for another number of samples
+            if planned is None or few.num_samples != planned.inputs.num_samples:
+                planned = plan_run(run.model, few, run.where)
             with planned.record(lambda plan: _list_nodes(plan.layers, selected), few) as plan:
                 layers = {i: (plan.layers[i], run.cut_mask(masks[i], part)) for i in selected}
                 share = few.num_samples / run.inputs.num_samples

@@ -16,7 +16,7 @@ from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 from torch.utils.tensorboard import SummaryWriter
 
-from tests.kit.conftest import make_measurement, make_results
+from tests.kit.conftest import make_measurement
 from tests.kit.run_results import make_result
 
 PUBLISHED = Path("docs/results")
@@ -136,11 +136,3 @@ def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
             assert line.value == pytest.approx(value, abs=1e-3)
         else:
             assert line.commit in OLDER_COMMITS
-
-
-def test_rows_whose_names_have_one_slug_are_numbered_as_github_does(monkeypatch):
-    results = make_results({"row": "agf"}, {"row": "agf-released"})
-    labels = dict.fromkeys(["agf", "agf-released"], "A+")
-    monkeypatch.setitem(vars(results.spec), "labels", labels)
-    anchors = [section.anchor for section in provenance.list_sections(results).values()]
-    assert anchors == ["a-small-validation", "a-small-validation-1"]

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from filelock import FileLock
 
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.records import read_config, read_scalars
-from experiment_kit.papers.results import EXTRA_DECIMALS, TableResults
+from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
 from experiment_kit.papers.spec import REPORTS
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
@@ -117,15 +116,11 @@ class RunSection(NamedTuple):
 
 def list_sections(results: TableResults) -> dict[tuple[str, str, str], RunSection]:
     """Return the section of each profile, protocol and row, named as GitHub and MyST do."""
-    sections: dict[tuple[str, str, str], RunSection] = {}
-    labels, count = results.spec.labels, Counter[str]()
+    labels, sections = results.spec.labels, {}
     for place, runs in results.runs.groupby(["profile", "protocol", "row"], sort=False):
         profile, protocol, row = place
         heading = f"{labels.get(row, row)}: {profile}, {protocol}"
-        slug = make_slug(heading)
-        anchor = f"{slug}-{count[slug]}" if count[slug] else slug
-        sections[profile, protocol, row] = RunSection(heading, anchor, runs)
-        count[slug] += 1
+        sections[profile, protocol, row] = RunSection(heading, make_slug(heading), runs)
     return sections
 
 
@@ -137,7 +132,7 @@ def tabulate_section(
     lines = [["column", "seed", "value", "run", "commit", "environment"]]
     for line in runs.itertuples():
         value = f"{line.value:.{digits[line.column] + EXTRA_DECIMALS}f}"
-        commit = NOT_RECORDED if line.commit == "unknown" else line.commit
+        commit = NOT_RECORDED if line.commit == UNKNOWN else line.commit
         machine = describe_machine(published.get(line.run, {}), line.versions)
         lines.append([headings[line.column], str(line.seed), value, line.run, commit, machine])
     return lines

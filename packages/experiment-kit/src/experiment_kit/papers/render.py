@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
 from experiment_kit.pages.tables import MISSING
 from experiment_kit.papers.cells import CellResult
@@ -21,11 +20,9 @@ from experiment_kit.papers.provenance import (
 )
 from experiment_kit.papers.results import CITED, TableResults
 from experiment_kit.papers.spec import PAPER, TableSpec
-from experiment_kit.papers.values import check_name
-from experiment_kit.papers.verdicts import EXPLANATION, list_statistics
+from experiment_kit.papers.verdicts import EXPLANATION, HEAD, list_statistics
 
 _IN_CODE = "`"  # ends it
-CELL_WIDTH = 17 + 7 + 8 + 3  # a cell in the terminal, with its border
 PROFILES = {
     "paper": "the paper's recipe at its full scale",
     "small": "a reduced scale that takes minutes on two CPU cores, not the paper's recipe",
@@ -94,27 +91,18 @@ def print_table(
     console: Console,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Print the table of one profile and protocol; by default the columns that have a run."""
+    """Print the measured cells of one profile and protocol, each with its verdict."""
     paper, labels = results.paper, results.spec.labels
-    cells = results.list_cells(profile, protocol)
-    measured = {cell.key for cell in cells if cell.estimate}
-    kind = f"column of {results.spec.table}"
-    by_default = [c for c in paper.measurable if c in measured] or paper.measurable
-    chosen = [check_name(c, paper.measurable, kind) for c in columns or by_default]
-    across = max(1, (console.width - max(map(len, labels.values())) - 4) // CELL_WIDTH)
-    for start in range(0, len(chosen), across):
-        part = chosen[start : start + across]
-        table = Table(title=escape(f"{paper.title} · {profile} · {protocol}"))
-        table.add_column("method")
-        for key in part:
-            table.add_column(escape(paper.headings[key]), no_wrap=True)
-        for row, own in group_shown(cells):
-            texts = {cell.key: _color_cell(cell) for cell in own}
-            table.add_row(escape(labels[row]), *(texts[key] for key in part))
-        console.print(table)
-    absent = [paper.headings[c] for c in paper.measurable if c not in chosen]
-    note = f" Not shown: {', '.join(absent)}." if absent else ""
-    console.print(escape(describe_cells(results) + note), style="dim", highlight=False)
+    names = *HEAD[:2], "ours", "printed", "difference", "verdict"
+    table = Table(*names, title=escape(f"{paper.title} · {profile} · {protocol}"))
+    for cell in results.list_cells(profile, protocol):
+        if cell.estimate and cell.key in (columns or paper.columns):
+            color = {True: "green", False: "red", None: "default"}[cell.is_better]
+            difference = f"[{color}]{cell.difference}[/]"
+            verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
+            texts = labels[cell.row], paper.headings[cell.key], cell.ours, cell.printed
+            table.add_row(*map(escape, texts), difference, escape(verdict))
+    console.print(table)
 
 
 def group_shown(cells: Iterable[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:
@@ -123,16 +111,6 @@ def group_shown(cells: Iterable[CellResult]) -> Iterator[tuple[str, list[CellRes
         found = [*own]
         if any(cell.printed or cell.estimate for cell in found):
             yield row, found
-
-
-def _color_cell(cell: CellResult) -> Text:
-    weight = "bold" if cell.estimate else "dim"
-    color = {True: "green", False: "red", None: "default"}[cell.is_better]
-    printed, difference = (
-        (f" {cell.printed:>6}", "dim"),
-        (f" {cell.difference:>7}", color),
-    )
-    return Text.assemble((f"{cell.ours:>17}", weight), printed, difference)
 
 
 def render_markdown(results: TableResults, out: Path) -> str:
@@ -177,9 +155,9 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
         section = sections.get((profile, protocol, row))
         body.append([escape_markdown(labels[row]), *(_render_cell(cell, section) for cell in own)])
     yield render_table([*map(escape_markdown, head)], body)
-    for table in list_statistics(results, profile, protocol):
-        head, *rows = ([*map(escape_markdown, line)] for line in (table.head, *table.body))
-        yield from (escape_markdown(table.caption), render_table(head, rows))
+    for caption, lines in list_statistics(results, profile, protocol).items():
+        head, *rows = ([*map(escape_markdown, line)] for line in lines)
+        yield from (escape_markdown(caption), render_table(head, rows))
 
 
 def _render_cell(cell: CellResult, section: RunSection | None) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 
-from experiment_kit.data.csv_files import read_csv_table
 from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MISSING, MeanDeviation
@@ -187,29 +186,21 @@ def add_measurements(
     return frame.sort_values(by, key=rank, kind="stable", ignore_index=True)
 
 
-def read_results(path: Path, paper: PaperTable | None = None) -> pd.DataFrame:
+def read_results(path: Path) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    (_, names), *rows = read_csv_table(path)
-    frame = pd.DataFrame([cells for _, cells in rows], columns=names)
-    if "versions" not in frame:
-        frame["versions"] = ""
-    with convert_user_errors(KeyError, prefix=f"{path} cannot be read: "):
-        frame = frame[COLUMNS]
-    right = pd.to_numeric(frame["value"], errors="coerce").map(is_finite)
-    right &= frame["seed"].str.fullmatch(r"\d{1,18}")
-    if paper:
-        right &= (frame["table"] == paper.id) & frame["column"].isin([*paper.columns])
-    if not right.all():
-        line = rows[int(right.idxmin())][0]
-        raise UserError(f"{path}, line {line}, has no seed and finite value: correct it")
-    return frame.astype(TYPES)
+    with convert_user_errors(ValueError, KeyError, prefix=f"{path} cannot be read: "):
+        frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)
+        frame = frame.assign(versions=frame.get("versions", ""))[COLUMNS]
+    if not frame["value"].map(is_finite).all():
+        raise UserError(f"{path} cannot be read: every line needs a seed and a finite value")
+    return frame
 
 
 def open_results(folder: Path, spec: TableSpec) -> TableResults:
     """Read a table from a folder of published results; without a file it has no runs."""
-    return TableResults(spec, read_results(folder / f"{spec.table}.csv", spec.paper))
+    return TableResults(spec, read_results(folder / f"{spec.table}.csv"))
 
 
 def write_results(path: Path, results: TableResults) -> None:

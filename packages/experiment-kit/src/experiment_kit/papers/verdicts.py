@@ -1,13 +1,14 @@
 """Statistics of a table: intervals over seeds, the comparison with the paper, paired tests."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.results import TableResults
 from experiment_kit.papers.spec import Reference
 from experiment_kit.papers.values import load_table
 
+Lines = list[list[str]]  # of a table, its heading first
+HEAD = "method", "column", "ours", "Student's t", "verdict"
 MIN_PAIRS = 6  # with fewer pairs no two-sided exact p-value is below 0.05
 EXPLANATION = (
     "Intervals are Student's of 95 %, of the mean over seeds; three seeds make them wide, fewer "
@@ -26,54 +27,42 @@ _TESTS = (
 )
 
 
-@dataclass(frozen=True)
-class FormattedTable:
-    """A table beside the results as text."""
-
-    caption: str
-    head: list[str]
-    body: list[list[str]]
-
-
-def list_statistics(results: TableResults, profile: str, protocol: str) -> list[FormattedTable]:
-    """Return the tables beside the results of a setting that have a line."""
-    tables = [format_statistics(results, profile, protocol)]
+def list_statistics(results: TableResults, profile: str, protocol: str) -> dict[str, Lines]:
+    """Return the tables beside the results of a setting that have a line, by their captions."""
+    tables = {"Statistics of each measured cell.": format_statistics(results, profile, protocol)}
     if reference := results.spec.significance:
-        tables += [format_pairs(results, reference.row, profile, protocol),
-                   format_tests(results, reference, profile, protocol)]  # fmt: skip
-    return [table for table in tables if table.body]
+        label = results.spec.labels[reference.row]
+        tables[_PAIRS.format(label)] = format_pairs(results, reference.row, profile, protocol)
+        tables[_TESTS.format(label)] = format_tests(results, reference, profile, protocol)
+    return {caption: lines for caption, lines in tables.items() if len(lines) > 1}
 
 
-def format_statistics(results: TableResults, profile: str, protocol: str) -> FormattedTable:
+def format_statistics(results: TableResults, profile: str, protocol: str) -> Lines:
     """Return interval and comparison of each measured cell of a setting, computed ones last."""
     paper, spec = results.paper, results.spec
-    labels, body = spec.labels, []
+    lines = [[*HEAD]]
     cells = results.list_cells(profile, protocol)
     for cell in sorted(cells, key=lambda cell: cell.key not in spec.columns):
         if cell.estimate:
             texts = [cell.ours, cell.estimate.format_interval(cell.digits)]
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else "no printed value"
-            body.append([labels[cell.row], paper.headings[cell.key], *texts, verdict])
-    head = ["method", "column", "ours", "Student's t", "verdict"]
-    return FormattedTable("Statistics of each measured cell.", head, body)
+            lines.append([spec.labels[cell.row], paper.headings[cell.key], *texts, verdict])
+    return lines
 
 
-def format_pairs(
-    results: TableResults, reference: str, profile: str, protocol: str
-) -> FormattedTable:
+def format_pairs(results: TableResults, reference: str, profile: str, protocol: str) -> Lines:
     """Return the differences of a row to the others over shared seeds."""
     spec, paper, labels = results.spec, results.paper, results.spec.labels
     runs = results.select_runs(profile, protocol)
     wide = runs.pivot(index=["column", "seed"], columns="row", values="value")
     wide = wide.reindex(columns=[*labels]).dropna(subset=reference)
     columns = [c for c in paper.columns if c in wide.index.get_level_values(0)]
-    decimals, body = spec.decimals, []
+    lines = [["method", *(paper.headings[column] for column in columns)]]
     for row in (row for row in labels if row != reference):
         found = (wide[reference] - wide[row]).dropna().groupby("column").agg(list)
-        texts = [_format_pair(found.get(c, []), decimals[c]) for c in columns]
-        body += [[labels[row], *texts]] if {*texts} - {MISSING} else []
-    head = ["method", *(paper.headings[column] for column in columns)]
-    return FormattedTable(_PAIRS.format(labels[reference]), head, body)
+        texts = [_format_pair(found.get(c, []), spec.decimals[c]) for c in columns]
+        lines += [[labels[row], *texts]] if {*texts} - {MISSING} else []
+    return lines
 
 
 def _format_pair(differences: Sequence[float], digits: int) -> str:
@@ -84,11 +73,10 @@ def _format_pair(differences: Sequence[float], digits: int) -> str:
     return f"{mean:+.{digits}f} ({interval}; {pair.count})".replace("-", "−")
 
 
-def format_tests(
-    results: TableResults, reference: Reference, profile: str, protocol: str
-) -> FormattedTable:
+def format_tests(results: TableResults, reference: Reference, profile: str, protocol: str) -> Lines:
     """Return the p-values of the reference row against the others."""
-    spec, labels, body = results.spec, results.spec.labels, []
+    spec, labels = results.spec, results.spec.labels
+    lines = [["against", "n", "p", "printed p", "variant"]]
     printed = load_table(reference.table)
     means = results.list_means(profile, protocol)
     for row in (row for row in labels if row != reference.row):
@@ -97,9 +85,8 @@ def format_tests(
         if test := signed_rank(differences):
             value = printed.printed_value(row, next(iter(printed.columns)))
             texts = [f"{test[0]:.3f}", MISSING if value is None else f"{value:.3f}", test[1]]
-            body.append([labels[row], str(len(differences)), *texts])
-    head = ["against", "n", "p", "printed p", "variant"]
-    return FormattedTable(_TESTS.format(labels[reference.row]), head, body)
+            lines.append([labels[row], str(len(differences)), *texts])
+    return lines
 
 
 def signed_rank(differences: Sequence[float]) -> tuple[float, str] | None:

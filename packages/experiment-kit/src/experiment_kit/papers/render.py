@@ -102,7 +102,7 @@ def print_table(
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
             texts = labels[cell.row], paper.headings[cell.key], cell.ours, cell.printed
             table.add_row(*map(escape, texts), difference, escape(verdict))
-    console.print(table)
+    console.print(table if table.row_count else f"no cell of {profile}, {protocol} is measured")
 
 
 def group_shown(cells: Iterable[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:

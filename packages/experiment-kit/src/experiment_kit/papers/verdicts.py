@@ -7,7 +7,7 @@ from experiment_kit.papers.results import TableResults
 from experiment_kit.papers.spec import Reference
 from experiment_kit.papers.values import load_table
 
-Lines = list[list[str]]  # of a table, its heading first
+Lines = list[list[str]]  # one a row, the heading first
 HEAD = "method", "column", "ours", "Student's t", "verdict"
 MIN_PAIRS = 6  # with fewer pairs no two-sided exact p-value is below 0.05
 EXPLANATION = (

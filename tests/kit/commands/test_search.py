@@ -10,6 +10,7 @@ import pytest
 import yaml
 from experiment_kit.__main__ import main
 from experiment_kit.commands import search as launch
+from experiment_kit.errors import NothingMeasuredError
 from experiment_kit.launch.options import check_grid, find_own_options
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 from experiment_kit.run import Run
@@ -167,8 +168,8 @@ def test_failed_trials_are_counted_and_tried_again(search, monkeypatch, read_err
     assert "6 trials have no value: the logs" in read_error(search, GRID, "--trials=12")
     assert "the best of 6 trials" in (search.find_study() / "chosen.yaml").read_text()
     search.diverges = True
-    line = read_error(search, GRID, "--trials=2", "--seeds=[1]")
-    assert "no trial of the search has a value" in line
+    with pytest.raises(NothingMeasuredError, match="no trial of the search has a value"):
+        search(GRID, "--trials=2", "--seeds=[1]")
     monkeypatch.setattr(launch, "run_missing", search.run_missing)
     search.diverges = False
     search(GRID, "--trials=12")

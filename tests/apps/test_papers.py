@@ -9,6 +9,7 @@ import yaml
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI
 from experiment_kit.launch.overlays import (
+    choose_overlays,
     fill_defaults,
     overlay_arguments,
     read_defaults,
@@ -114,6 +115,18 @@ def test_no_two_rows_have_the_same_run_in_every_column(path: Path) -> None:
         settings = tuple(spec.setting(key, column) for column in spec.columns)
         name = labels[key].partition(", version=")[0]
         assert found.setdefault((row.app, settings), name) == name
+
+
+def test_a_name_alone_is_an_experiment_of_a_table() -> None:
+    """Fine-tuning is asked for, by its recipe."""
+    printed = [c.experiment for path in SPECS for c in load_spec(path).list_cells(seeds=[0])]
+    found: dict[tuple[str, ...], set[tuple[str, str]]] = {}
+    for e in (e for e in printed if e.is_trained and not e.args and e.recipe != "cait_finetune"):
+        names = e.app, e.data, e.backbone, e.method, e.protocol
+        found.setdefault(names, set()).add((e.recipe, e.profile))
+    for (app, data, backbone, method, protocol), rows in found.items():
+        name = choose_overlays(app, data, protocol, backbone=backbone, method=method)
+        assert (name["recipe"], name["profile"]) in rows, (data, backbone, method)
 
 
 def list_published_runs() -> list[str]:

@@ -106,13 +106,15 @@ def plan_configs_and_runs(
     experiments: Iterable[Experiment], folder: str = "runs"
 ) -> dict[Experiment, tuple[dict[str, Any], Run]]:
     """Merge the config of every experiment, and find its run."""
-    wanted = [e for experiment in experiments for e in (experiment.start, experiment) if e]
-    planners = {app: ConfigPlanner(load_app(app)) for app in {e.app for e in wanted}}
+    planners: dict[str, ConfigPlanner] = {}
+    configs: dict[Experiment, dict[str, Any]] = {}
     runs: dict[Experiment, Run] = {}
-    configs = {}
-    for e in dict.fromkeys(wanted):
-        configs[e] = planners[e.app].merge_config(e.arguments(folder, runs))
-        runs[e] = find_run(planners[e.app].app, configs[e])
+    for e in (e for experiment in experiments for e in (experiment.start, experiment) if e):
+        if e not in runs:
+            planner = planners.get(e.app) or ConfigPlanner(load_app(e.app))
+            planners[e.app] = planner
+            configs[e] = planner.merge_config(e.arguments(folder, runs))
+            runs[e] = find_run(planner.app, configs[e])
     return {e: (configs[e], run) for e, run in runs.items()}
 
 

@@ -83,7 +83,8 @@ def plan_costs(
         for e in (cell.experiment.start, cell.experiment)
         if e and cell.experiment.is_trained
     )
-    planned = plan_configs_and_runs((e for _, e in wanted), str(folder))
+    shown = track([e for _, e in wanted], "planning", console=console, transient=True)
+    planned = plan_configs_and_runs(shown, str(folder))
     costs = {make_seedless(e): config for e, (config, _) in planned.items()}
     flops = find_flops(costs, folder, console)
     return [

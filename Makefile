@@ -2,11 +2,11 @@
 PYTHON  ?= $(shell command -v python3.11 || command -v python3)
 VENV    := .venv
 BIN     := $(VENV)/bin
-KIT     := $(BIN)/python -m experiment_kit
+KIT     := $(BIN)/allpass
 MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp apps/sequence apps/speech \
 	apps/vision
 
-# an experiment: DATA= BACKBONE= METHODS= RECIPE= PROFILE= SEEDS=; what is not given is the default in
+# an experiment: DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED=; what is not given is the default in
 # the configs base.yaml and data/<data>.yaml of the app
 APPS     := graph nlp sequence speech vision
 BENCHES  := $(addprefix bench-,$(APPS) monitor)
@@ -24,17 +24,12 @@ CPU_ONLY := $(if $(filter command,$(origin CPU)),$(filter-out 0,$(CPU)))
 TORCH     = $(if $(CPU_ONLY),--index-url "$(TORCH_INDEX)" torch torchvision torchaudio,torch)
 given     = $(filter-out undefined,$(origin $(1)))
 text      = $(if $(call given,$(1)),--$(2)="$($(1))")
-list      = $(if $(call given,$(1)),--$(2)=[$($(1))])
 CHOSEN    = $(strip $(call text,DATA,data) $(call text,BACKBONE,backbone) \
-	$(call list,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
-	$(call text,PROTOCOL,protocol) $(call list,SEEDS,seeds) $(call text,GRID,grid))
+	$(call text,METHOD,method) $(call text,METHODS,methods) $(call text,RECIPE,recipe) $(call text,PROFILE,profile) \
+	$(call text,PROTOCOL,protocol) $(call text,SEED,seed) $(call text,SEEDS,seeds) $(call text,GRID,grid))
 CELLS     = $(strip $(call text,PROFILE,profile) $(call text,PROTOCOL,protocol) \
-	$(call text,SOURCE,source) $(call list,SEEDS,seeds))
+	$(call text,SOURCE,source) $(call text,SEED,seed) $(call text,SEEDS,seeds))
 PLACE     = $(call text,LAUNCHER,launcher) $(call text,ADDRESS,address)
-
-ifneq ($(filter command,$(origin METHOD) $(origin SEED)),)
-$(error write METHODS= and SEEDS=, which take one or several: METHODS=plain,gfsa SEEDS=0,1)
-endif
 
 ifneq ($(filter sweep search,$(MAKECMDGOALS)),)
 ifeq ($(and $(filter $(APPS),$(APP)),$(GRID)),)
@@ -57,8 +52,8 @@ help:  ## show this
 		gsub(/\$$\(BENCHES\)/, "bench-<app>", $$1); \
 		printf "  make %-36s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  make <app> DATA= BACKBONE= METHODS= RECIPE= PROFILE= PROTOCOL= SEEDS= GRID= JOBS= ARGS= DATA_DIR="
-	@echo "  make table TABLE= PROFILE= PROTOCOL= SOURCE= SEEDS= JOBS= ARGS= DATA_DIR="
+	@echo "  make <app> DATA= BACKBONE= METHOD= RECIPE= PROFILE= PROTOCOL= SEED= GRID= JOBS= ARGS= DATA_DIR="
+	@echo "  make table TABLE= PROFILE= PROTOCOL= SOURCE= SEED= JOBS= ARGS= DATA_DIR="
 	@echo "  DRY_RUN=true lists the runs that these would make, DRY_RUN=commands a shell command for each; LAUNCHER=ray, with ADDRESS=, runs them on many machines"
 
 setup: $(VENV)/.done  ## make the virtual environment (CPU=1 TORCH_INDEX=<address>: torch without CUDA)
@@ -74,8 +69,8 @@ $(VENV)/.done: constraints.txt pyproject.toml $(addsuffix /pyproject.toml,$(MEMB
 	@touch $@
 
 demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; the table beside the paper
-	$(KIT) table agf-table-1 --profile=small --protocol=validation --seeds=[0,1,2] --columns=[japanese_vowels] \
-		--rows=[transformer,gfsa,agf] --out=runs/results --jobs=$(JOBS)
+	$(KIT) table agf-table-1 --profile=small --protocol=validation --seed=0,1,2 --columns=japanese_vowels \
+		--rows=transformer,gfsa,agf --out=runs/results --jobs=$(JOBS)
 
 test: setup $(VENV)/.optuna  ## run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
@@ -118,9 +113,9 @@ list: setup  ## list experiments and tables; of one app or paper, also whether i
 $(APPS): setup $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## train methods of one app, compare
 	$(KIT) compare $@ $(CHOSEN) --jobs=$(JOBS) --args="$(ARGS)" $(call text,DRY_RUN,dry_run) $(PLACE)
 
-sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHODS=, ...), compare
+sweep: $(APP)  ## train every value of GRID=model.filter.K=2,3,5 (APP=, DATA=, METHOD=, ...), compare
 
-search: setup $(VENV)/.optuna $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## choose the best point of GRID= by a validation metric (APP=, DATA=, METHODS=, TRIALS=20, SELECT=)
+search: setup $(VENV)/.optuna $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)  ## choose the best point of GRID= by a validation metric (APP=, DATA=, METHOD=, TRIALS=20, SELECT=)
 	$(KIT) search $(APP) $(CHOSEN) $(call text,TRIALS,trials) $(call text,SELECT,select) --jobs=$(JOBS) \
 		--args="$(ARGS)" $(call text,DRY_RUN,dry_run) $(PLACE)
 
@@ -155,7 +150,7 @@ verify: setup  ## recompute the metrics of a finished run from its checkpoint (R
 	$(KIT) verify $(RUN)
 
 figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, BACKBONE=, OUT=)
-	$(KIT) figure $(FIGURE) $(call list,RUNS,runs) $(call list,MODEL,model) $(call text,BACKBONE,backbone) \
+	$(KIT) figure $(FIGURE) $(call text,RUNS,runs) $(call text,MODEL,model) $(call text,BACKBONE,backbone) \
 		 $(FIGURE_OUT) $(ARGS)
 
 figures: setup  ## draw all figures of a paper that can be drawn from what is here (PAPER=gfsa, OUT=)

@@ -83,7 +83,7 @@ def test_the_page_has_the_numbers_and_the_figures_and_stands_alone(compare, tmp_
     links = re.findall(r'href="([^"#]+)"', html)
     assert len(links) == 8  # config and result of each run
     assert all((page.parent / link).is_file() for link in links)
-    assert "<code>python -m experiment_kit" in html
+    assert "<code>allpass" in html
 
 
 def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):

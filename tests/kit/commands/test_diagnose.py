@@ -1,4 +1,4 @@
-"""`python -m experiment_kit diagnose`: table, verdict and page of a model, or one sentence."""
+"""`allpass diagnose`: table, verdict and page of a model, or one sentence."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     assert not re.search(r"^ *0 ", text, re.MULTILINE)
     assert re.fullmatch(rf"{page}: \d+ s; .*json, .*csv", last)
     html = page.read_text()
-    for part in ("<h2", "Layers", "Figures", "<img", f"python -m experiment_kit diagnose {model}"):
+    for part in ("<h2", "Layers", "Figures", "<img", f"allpass diagnose {model}"):
         assert part in html
     assert not re.search(r'(src|href)="http', html)
 

@@ -104,7 +104,7 @@ def test_the_markdown_says_what_was_measured_and_how(spec, paper):
     values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
     lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
     text = render_markdown(make_results(*lines), PUBLISHED)
-    command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEEDS=0,1"
+    command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEED=0,1"
     assert f'`\n{command} ARGS="--rows=[transformer,gfsa] --columns=[heartbeat]"\n`' in text
     assert "| [71.00 ± 1.41 (2)](#transformer-small-validation)<br>76.1 (−5.10) |" in text
     assert "| [76.00 ± 1.41 (2)](#transformer--gfsa-small-validation) |" in text

@@ -141,13 +141,13 @@ def test_eigenvalues_are_measured_again_with_other_options(
     assert arguments == [["--samples=all", "--epoch=last"]] * is_again
 
 
-def test_a_run_of_an_app_takes_the_defaults_and_its_action(monkeypatch) -> None:
+def test_one_method_trains_in_place_with_the_defaults_of_its_app(monkeypatch) -> None:
     commands = []
     monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "run", "vision", "--action=predict"])
+    monkeypatch.setattr(sys, "argv", ["allpass", "train", "vision", "--method=plain"])
     main()
     ((_, *command),) = commands
-    assert command[:3] == ["-m", "attention_vision", "predict"]
+    assert command[:3] == ["-m", "attention_vision", "fit"]
     overlays = [part for option, part in pairwise(command) if option == "-c"]
     names = ["backbone/deit_tiny", "data/digits", "method/plain", "profile/smoke"]
     assert overlays == ["base", *names]

@@ -9,7 +9,11 @@ from experiment_kit.launch import plan
 from experiment_kit.launch.plan import ConfigPlanner
 from experiment_kit.run import Run
 
-TABLE, COMPARE, RUN = ("table", "agf-table-1"), ("compare", "sequence"), ("run", "sequence")
+TABLE, COMPARE, RUN = (
+    ("table", "agf-table-1"),
+    ("compare", "sequence"),
+    ("train", "sequence", "--method=agf"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -21,21 +25,21 @@ def nothing_starts(monkeypatch):
 @pytest.mark.parametrize(("command", "sentence"), [
     ((*TABLE, "--nonsense=1"), "there is no option --nonsense; there are: "),
     ((*TABLE, "--rows=[]"), "--rows=[] names none"),
-    ((*TABLE, "--rows=[agf,agf]"), "--rows names agf twice"),
+    ((*TABLE, "--rows=agf,agf"), "--rows names agf twice"),
     ((*TABLE, "--rows=[agv]"), "no row of agf-table-1 to run named 'agv' (did you mean agf?)"),
-    ((*TABLE, "--seeds=[0,1,0]"), "--seeds names 0 twice"),
+    ((*TABLE, "--seed=0,1,0"), "--seeds names 0 twice"),
     ((*TABLE, "--seeds=[-1]"), "--seeds: a seed is 0 to 4294967295, got -1"),
     ((*TABLE, "--jobs=-1"), "jobs: Not of type NonNegativeInt: "),
     ((*TABLE, "--out="), "--out= is empty: name a folder"),
     ((*TABLE, "--folder=/dev/null"), "cannot use /dev/null: File exists"),
     (("table", "agf-table-99"), "There is no table named 'agf-table-99' (did you mean"),
     ((*COMPARE, "--profile=../base"), "no profile '../base' in sequence; there are: "),
-    (("run", "../apps/sequence"), "no app '../apps/sequence' is installed; there are: graph"),
+    (("train", "../apps/sequence"), "no app '../apps/sequence' is installed; there are: graph"),
     ((*COMPARE, "--args='"), "--args=': No closing quotation"),
     ((*COMPARE, "--args=--seed_everything=5"), "--args has --seed_everything: name seeds by"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(command, sentence, monkeypatch, tmp_path, read_error) -> None:
-    if command[0] != "run" and not any("folder" in argument for argument in command):
+    if command[0] != "train" and not any("folder" in argument for argument in command):
         command += (f"--folder={tmp_path}",)
     monkeypatch.setattr(sys, "argv", ["experiment_kit", *command])
     assert sentence in read_error(main)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from experiment_kit.commands import index
 from experiment_kit.commands import table as publish
-from experiment_kit.commands.experiment import print_config
+from experiment_kit.commands.config import print_config
 from experiment_kit.errors import UserError
 from experiment_kit.papers import provenance
 from experiment_kit.papers.results import open_results, read_measurement

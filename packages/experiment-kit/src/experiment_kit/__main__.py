@@ -1,4 +1,4 @@
-"""`python -m experiment_kit COMMAND`: experiments and tables by name, measurements, downloads."""
+"""`allpass COMMAND`: experiments and tables by name, measurements, downloads."""
 
 import json
 import re
@@ -14,21 +14,21 @@ from experiment_kit.environment import describe_version, search_working_director
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
 
 COMMANDS = {  # the module, the function in it, and its help
-    "run": ("commands.experiment", "run_experiment", "train one method with one seed"),
-    "config": ("commands.experiment", "print_config", "print the merged config of an experiment"),
-    "compare": ("commands.compare", "compare", "train methods on one data set and compare them"),
+    "train": ("commands.compare", "train_methods", "train a method, or several and compare them"),
+    "table": ("commands.table", "make_table", "train the missing cells of a table"),
+    "diagnose": ("commands.diagnose", "diagnose_models", "say where a model over-smooths, and why"),
+    "compare": ("commands.compare", "compare", "train what is missing of methods, compare them"),
+    "list": ("commands.list", "list_experiments", "list experiments and tables"),
+    "config": ("commands.config", "print_config", "print the merged config of an experiment"),
     "search": ("commands.search", "search", "choose the best point of a grid"),
     "disagreements": ("commands.disagreements", "list_disagreements", "list where two runs differ"),
     "predict": ("commands.predict", "predict_files", "answer files of your own"),
     "verify": ("commands.verify", "verify_run", "recompute the metrics of a finished run"),
-    "diagnose": ("commands.diagnose", "diagnose_models", "say where a model over-smooths, and why"),
-    "table": ("commands.table", "make_table", "train the missing cells of a table"),
     "figure": ("commands.figure", "make_figure", "draw a printed figure"),
     "figures": ("commands.figure", "make_figures", "draw all figures that can be drawn"),
     "plan": ("commands.plan", "plan_tables", "say what a table or a paper costs and lacks"),
     "index": ("commands.index", "make_index", "write the page of all printed tables"),
     "reproduce": ("commands.reproduce", "reproduce", "run a cell of every table"),
-    "list": ("commands.list", "list_experiments", "list experiments and tables"),
     "data": ("launch.obtain", "obtain_data", "download or draw a data set"),
     "weights": ("launch.obtain", "obtain_weights", "download pretrained weights"),
     "efficiency": ("commands.measure", "run_efficiency", "measure the cost of a model"),
@@ -45,7 +45,7 @@ def main() -> None:
         print(describe_version("experiment_kit"))
         return
     if command in ("-h", "--help"):
-        print("usage: experiment_kit COMMAND ..., each with --help\n")
+        print("usage: allpass COMMAND ..., each with --help\n")
         print(*(f"  {name:14} {text}" for name, (_, _, text) in COMMANDS.items()), sep="\n")
         return
     with exit_on_user_error(), exit_on_signal():
@@ -57,7 +57,7 @@ def main() -> None:
         given = prepare_arguments(function, arguments)
         set_parsing_settings(parse_optionals_as_positionals=True)
         try:
-            auto_cli(function, given, prog=f"experiment_kit {command}", **options)
+            auto_cli(function, given, prog=f"allpass {command}", **options)
         finally:
             set_parsing_settings(parse_optionals_as_positionals=False)
 
@@ -71,11 +71,11 @@ def load_command(name: str) -> Callable[..., Any]:
 
 
 def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
-    """Put options with a dot into `--args`, FILE... into a list; `--flag` means `--flag=true`.
+    """Put options with a dot into `--args`, FILE... and a,b into lists; `--flag` is `--flag=true`.
 
-    >>> def train(app, dry_run=False, args=""): ...
-    >>> prepare_arguments(train, ["sequence", "--dry_run", "--model.filter.K=5"])
-    ['sequence', '--dry_run=true', '--args=--model.filter.K=5']
+    >>> def train(app, methods=(), dry_run=False, args=""): ...
+    >>> prepare_arguments(train, ["nlp", "--method=plain,gfsa", "--dry_run", "--model.filter.K=5"])
+    ['nlp', '--methods=[plain,gfsa]', '--dry_run=true', '--args=--model.filter.K=5']
     """
     parser = auto_parser(command, fail_untyped=False, as_positional=False)
     parameters = {k: v for k, v in vars(parser.get_defaults()).items() if k != "config"}
@@ -90,6 +90,9 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         else:
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
+    given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
+    lists = r"^--(methods|seeds|rows|columns|runs|model)=([^\[].*)"
+    given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     if "class_" in parameters:  # a word of Python
         given = [re.sub(r"^--class=", "--class_=", argument) for argument in given]
     own = [a for a in given if "args" in parameters and re.match(r"--\w+(\.\w+)+\+?=", a)]

@@ -32,7 +32,7 @@ REFUSED = {  # flags of the Trainer -> the values that act, and what to use inst
         "a run goes on from its checkpoints; --checkpoint.every_n_minutes=null leaves those at the"
         " end of an epoch, and --trainer.fast_dev_run=1 leaves nothing",
     ),
-    "barebones": ((False,), "speed is measured by python -m experiment_kit efficiency"),
+    "barebones": ((False,), "speed is measured by allpass efficiency"),
     "model_registry": ((None,), "nothing is uploaded: share the folder of the run"),
 }
 _OPTIONS = {

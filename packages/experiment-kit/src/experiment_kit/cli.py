@@ -1,6 +1,6 @@
 """The command line of every app: parse its overlays, then execute the run that they describe.
 
-    python -m attention_<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
+    attention-<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
 
 Overlays merge from left to right. A config names classes by their import paths, which imports and
 calls them: read the config of a stranger before you run it; `parsing.py` says what is refused.

@@ -184,7 +184,7 @@ def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_p
     panels, notes = find_runs(find_figure("gfsa-2"), tmp_path)
     assert [path.name[:6] for path in panels[""]["vit"]] == ["seed-0", "seed-1"]
     assert "drawn from runs of vit on digits, profile smoke" in notes[0]
-    assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHODS=plain,gfsa" in notes[0]
+    assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHOD=plain,gfsa" in notes[0]
 
 
 def test_named_runs_go_to_their_panel(tmp_path):

@@ -1,1 +1,1 @@
-"""The commands of `python -m experiment_kit`, a file each."""
+"""The commands of `allpass`, a file each."""

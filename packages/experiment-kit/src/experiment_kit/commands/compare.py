@@ -1,7 +1,9 @@
-"""The command that trains methods on one data set and compares them: a table and a page."""
+"""The commands that train methods on one data set, and compare them: a table and a page."""
 
+import os
 import re
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -41,6 +43,27 @@ MARKED = (
 )
 
 
+def train_methods(
+    app: str, data: str | None = None, backbone: str | None = None, **options: Any
+) -> None:
+    """Train a method with one seed, and show what Lightning shows; compare several.
+
+    Options with a dot, as `--model.filter.K=5`, go to the app unchanged.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, a name in configs/data of the app; by default that of the app
+        backbone: a model, a name of backbones.yaml; by default that of the data set
+        options: the other overlays, the methods, the seeds, and how runs are started
+    """
+    chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+    if len(chosen.experiments) > 1 or chosen.dry_run or chosen.launcher != "local":
+        run_comparison(chosen)
+        return
+    own = [*chosen.experiments[0].arguments(), f"--run.folder={chosen.folder}"]
+    os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", "fit", *own])
+
+
 def compare(
     app: str, data: str | None = None, backbone: str | None = None, grid: str = "", **options: Any
 ) -> None:
@@ -59,9 +82,13 @@ def compare(
             of them, or a name in configs/grids.yaml
         options: the other overlays, the methods, the seeds, and how runs are started
     """
-    chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+    run_comparison(ComparisonOptions(app=app, data=data, backbone=backbone, **options), grid)
+
+
+def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
+    """Train what is missing, and show it."""
     experiments, console = chosen.experiments, chosen.console
-    runs = plan_runs(expand_grid(experiments, read_grid(app, grid)), chosen.folder)
+    runs = plan_runs(expand_grid(experiments, read_grid(chosen.app, grid)), chosen.folder)
     own = tabulate_own_recipes(experiments)
     if own.rows:
         console.print(own.note, markup=False)

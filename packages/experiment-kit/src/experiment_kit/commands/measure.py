@@ -1,7 +1,7 @@
 """Commands that take the arguments of `fit`: efficiency and eigenvalues of a run.
 
-python -m experiment_kit efficiency <app> ... [--device --batch_size --precision --repeats]
-python -m experiment_kit eigenvalues <app> ... [--samples=8|all] [--epoch=best|last]
+allpass efficiency <app> ... [--device --batch_size --precision --repeats]
+allpass eigenvalues <app> ... [--samples=8|all] [--epoch=best|last]
 """
 
 import argparse

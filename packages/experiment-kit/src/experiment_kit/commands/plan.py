@@ -33,7 +33,7 @@ def plan_tables(
         profile: the length of the runs, as of `table`
         protocol: where the epoch is chosen, as of `table`
         source: text or released, as of `table`
-        seeds: such as [0,1,2]; the default is those of the protocol, else [0,1,2]
+        seeds: such as 0,1,2; the default is those of the protocol, else [0,1,2]
         rows: keys of rows of one table; the printed ones by default
         columns: keys of columns of one table; all by default
     """

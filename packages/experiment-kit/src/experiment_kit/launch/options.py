@@ -113,9 +113,9 @@ class ComparisonOptions(OverlayOptions, LaunchOptions):
     """The options of a comparison of methods.
 
     Args:
-        methods: such as [plain,gfsa], where plain is the model without a mechanism; by default
+        methods: such as plain,gfsa, where plain is the model without a mechanism; by default
             those of the app
-        seeds: such as [0,1,2]; by default those of the protocol, else [0]
+        seeds: such as 0,1,2; by default those of the protocol, else [0]
     """
 
     methods: Sequence[str] | None = None
@@ -125,24 +125,6 @@ class ComparisonOptions(OverlayOptions, LaunchOptions):
     def experiments(self) -> list[Experiment]:
         """An experiment of each seed and method."""
         return self.list_experiments(self.methods, self.seeds)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SingleOptions(OverlayOptions):
-    """The options of one experiment.
-
-    Args:
-        method: a mechanism, a name of methods.yaml; plain is the model without one
-        seed: a number from 0 to 4294967295; by default the first one of the protocol, else 0
-    """
-
-    method: str = "plain"
-    seed: int | None = None
-
-    @property
-    def experiment(self) -> Experiment:
-        """The experiment of the method and the seed."""
-        return self.list_experiments([self.method], None if self.seed is None else [self.seed])[0]
 
 
 def check_seeds(seeds: Sequence[int] | None) -> None:

@@ -29,7 +29,7 @@ def write_page(path: Path, template: str, **context: Any) -> None:
         loader=PackageLoader("experiment_kit.pages"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    command = shlex.join(["python", "-m", "experiment_kit", *sys.argv[1:]])
+    command = shlex.join(["allpass", *sys.argv[1:]])
     text = environment.get_template(template).render(command=command, **context)
     write_atomically(path, text)
 

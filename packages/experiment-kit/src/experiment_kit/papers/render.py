@@ -39,7 +39,7 @@ PROTOCOLS = {
 }
 SOURCES = {"text": "the paper's text", "released": "the released code"}
 _RUNS = (
-    "One line a seed. `python -m experiment_kit config --run=<hash>` prints the config of a run, "
+    "One line a seed. `allpass config --run=<hash>` prints the config of a run, "
     "which alone reruns the experiment; its line in [{runs}]({runs}) also has the result with its "
     "digest, the environment of each start, and training curves. `git show <commit>` has the code; "
     "a commit that ends in -modified had changes that were not committed."
@@ -78,7 +78,7 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
                        (["column", "seed"], "row")):  # fmt: skip
         runs = runs.groupby(keys, sort=False)[name].agg(tuple).reset_index()
     return [
-        f"make table TABLE={spec.table}{setting} SEEDS={','.join(map(str, g.seed))} "
+        f"make table TABLE={spec.table}{setting} SEED={','.join(map(str, g.seed))} "
         f'ARGS="--rows=[{",".join(g.row)}] --columns=[{",".join(g.column)}]"'
         for g in runs.itertuples()
     ]

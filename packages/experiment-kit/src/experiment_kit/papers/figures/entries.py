@@ -35,9 +35,9 @@ class RunGroup:
         """Return the command that makes the runs, in the setting of the paper.
 
         >>> RunGroup("vision", "cifar100", "vit_tiny", {"plain": "ViT-Ti"}).make_command()
-        'make vision DATA=cifar100 BACKBONE=vit_tiny METHODS=plain PROFILE=paper'
+        'make vision DATA=cifar100 BACKBONE=vit_tiny METHOD=plain PROFILE=paper'
         """
-        names = {"DATA": self.data, "BACKBONE": self.backbone, "METHODS": ",".join(self.methods),
+        names = {"DATA": self.data, "BACKBONE": self.backbone, "METHOD": ",".join(self.methods),
                  "RECIPE": self.recipe}  # fmt: skip
         given = [f"{key}={value}" for key, value in names.items() if value]
         return " ".join([f"make {self.app}", *given, "PROFILE=paper"])

@@ -1,0 +1,42 @@
+"""The command that prints the config of an experiment."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from experiment_kit.errors import UserError
+from experiment_kit.launch.options import ComparisonOptions
+from experiment_kit.launch.plan import plan_configs
+from experiment_kit.papers.provenance import find_published_run
+
+
+def print_config(
+    app: str = "",
+    data: str | None = None,
+    backbone: str | None = None,
+    run: str = "",
+    results: str = "docs/results",
+    **options: Any,
+) -> None:
+    """Print the merged config of an experiment named by its overlays, or of a published run.
+
+    Nothing is built or written. A run of the app accepts what is printed: `fit -c FILE`.
+
+    Args:
+        app: graph, nlp, sequence, speech or vision
+        data: a data set, a name in configs/data of the app; by default that of the app
+        backbone: a model, a name of backbones.yaml; by default that of the data set
+        run: the hash of a published run, which names its config in place of the overlays
+        results: the folder of the published runs
+        options: the other overlays, the methods and the seeds; the first one counts
+    """
+    if bool(app) == bool(run):
+        raise UserError("name an app and its overlays, or a published run by --run=HASH")
+    if run:
+        config = find_published_run(run, Path(results))["config"]
+    else:
+        chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+        experiments = chosen.list_experiments(chosen.methods or ["plain"], chosen.seeds)
+        (config,) = plan_configs(experiments[:1]).values()
+    print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")

@@ -11,6 +11,7 @@ import attention_core
 import pytest
 from attention_core import kernels
 from experiment_kit.launch.overlays import list_overlays
+from experiment_kit.papers.results import open_results
 from experiment_kit.papers.spec import find_spec
 from scipy.stats import t
 
@@ -70,6 +71,21 @@ def test_tables_rows_and_columns_in_the_commands_of_a_page_exist(page):
         profile, protocol = variables.get("PROFILE", "paper"), variables.get("PROTOCOL", "paper")
         assert spec.list_cells(profile, protocol, [0], **names)
         assert profile in ["paper", *list_overlays(spec.app, "profile")]
+
+
+def test_means_on_the_page_of_results_are_those_of_runs():
+    found = []
+    for path in sorted((DOCS / "results").glob("*.csv")):
+        results = open_results(path.parent, find_spec(path.stem))
+        for cells in (results.list_cells(*setting) for setting in results.settings):
+            found += [cell.estimate for cell in cells if cell.estimate]
+    page = (DOCS / "results/README.md").read_text(encoding="utf-8")
+    for mean_text, half in re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", page):
+        digits = len(mean_text.partition(".")[2])
+        near = 0.501 * 10**-digits
+        assert any(
+            abs(e.mean - float(mean_text)) < near and abs(e.std - float(half)) < near for e in found
+        ), f"{mean_text} ± {half}"
 
 
 def test_readme_has_the_counts_of_the_index():

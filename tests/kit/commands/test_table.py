@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
+from experiment_kit.launch import obtain
 from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
@@ -146,6 +147,20 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeyp
     assert sum(line.startswith("to train: ") for line in lines) == 26  # the printed rows
     assert any(line.startswith("left out: imagenet_1k: ") for line in lines)
     assert not [*tmp_path.iterdir()]
+
+
+def test_absent_weights_are_one_sentence_before_training(monkeypatch, tmp_path):
+    def refuse_download(*_, **__):
+        raise UserError("no network")
+
+    monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
+    monkeypatch.setattr(obtain, "fetch_hub_files", refuse_download)
+    monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
+    sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: make weights MODEL=cait_s24"
+    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
+    with pytest.raises(UserError, match=sentence) as error:
+        publish.make_table("attnscale-table-3", **folders)
+    assert error.value.code == 2
 
 
 def test_a_table_of_absent_data_measures_nothing_and_says_so(monkeypatch, tmp_path):

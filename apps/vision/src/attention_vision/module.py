@@ -10,6 +10,7 @@ from attention_core import Plain
 from attention_core.checks import check_ints, check_probabilities, check_sizes
 from attention_core.hosts.hook_points import Position
 from experiment_kit.errors import UserError
+from experiment_kit.launch.obtain import PRETRAINED, find_timm_weights
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay
 from timm.layers import DropPath
@@ -56,7 +57,7 @@ class VisionClassifier(AttentionModule):
         drop_path: Stochastic depth of the last block.
         class_token: Position of a late class token; null is the backbone's own.
         position: Where `tokens` act.
-        checkpoint: File of weights to start from.
+        checkpoint: File of weights to start from; `pretrained` is timm's, by `make weights`.
         loss: Class of the loss and its arguments.
         mix: Mixup, CutMix and label smoothing; null is none.
         global_batch: Images of a step on all devices, by accumulated gradients; null is one batch
@@ -103,6 +104,8 @@ class VisionClassifier(AttentionModule):
         self.drop_path, self.late_drop_path = drop_path, late_drop_path
         paths = (part for part in self.model.modules() if isinstance(part, DropPath))
         self.drop_paths = [(path, path.drop_prob) for path in paths]
+        if checkpoint == PRETRAINED:
+            checkpoint = find_timm_weights(backbone)
         if checkpoint:
             load_checkpoint(self.model, checkpoint)
         self.loss = loss(self.model.num_features, num_classes)

@@ -13,6 +13,7 @@ from rich.markup import escape
 from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
+from experiment_kit.launch.obtain import list_missing_weights
 from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
 from experiment_kit.papers.provenance import publish_runs, read_runs
@@ -110,6 +111,8 @@ def make_table(
     if chosen.dry_run:
         return
     possible = list_needed_runs(found, runs)
+    if train:
+        refuse_absent_weights(table, (e for e, run in possible.items() if not run.has_result))
     failures = run_missing(possible, chosen) if train and possible else 0
     print_failures(found, runs, console)
     measurements = read_measurements(found, runs)
@@ -166,6 +169,15 @@ def _list_untrained(experiment: Experiment, runs: Runs) -> list[Experiment]:
     """List an experiment and what it starts from, as far as they have to read data."""
     found = (e for e in (experiment.start, experiment) if e and e.is_trained)
     return [e for e in found if e.source != "result" or not runs[e].has_result]
+
+
+def refuse_absent_weights(table: str, experiments: Iterable[Experiment]) -> None:
+    """Raise UserError where the weights that training starts from are not here."""
+    if lost := list_missing_weights(e for e in experiments if e.is_trained):
+        raise UserError(
+            f"{table}: no weights of {', '.join(lost)}: make weights MODEL={lost[0]}, or "
+            "choose rows without them by --rows"
+        )
 
 
 def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]:

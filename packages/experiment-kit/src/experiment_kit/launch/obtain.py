@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Collection
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from experiment_kit.data.download import (
 )
 from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import list_overlays, read_overlay
-from experiment_kit.launch.plan import find_data, load_app
+from experiment_kit.launch.plan import Experiment, find_data, load_app
 
 # commits of weights on the hub; those that are not known here are read at main
 REVISIONS = {
@@ -24,6 +24,7 @@ REVISIONS = {
     "FacebookAI/roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",
     "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
 }
+PRETRAINED = "pretrained"  # a checkpoint that is the weights of timm for the backbone
 ALIASES = {name.rpartition("/")[2]: name for name in REVISIONS}
 _TEXT_FILES = ("*.json", "*.txt", "*.model")
 
@@ -83,18 +84,30 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
     print(f"{files.repo} at {folder.name}: {folder}")
 
 
-def list_missing_weights(backbones: Collection[tuple[str, str]]) -> list[str]:
+def list_missing_weights(experiments: Iterable[Experiment]) -> list[str]:
     """List the backbones whose weights are on the hub, but not in its local cache."""
-    missing = []
-    for app, backbone in sorted(backbones):
-        settings = read_overlay(app, "backbone", backbone)
-        weights = settings.get("model", {}).get("weights")
+    missing = set()
+    for app, backbone, recipe in {(e.app, e.backbone, e.recipe) for e in experiments}:
+        model = read_overlay(app, "backbone", backbone).get("model", {})
+        start = read_overlay(app, "recipe", recipe).get("model", {}) if recipe else {}
+        is_start = start.get("checkpoint") == PRETRAINED
+        weights = model["backbone"] if is_start else model.get("weights")
         if weights and weights not in WEIGHT_PACKAGES and not Path(weights).exists():
+            files = (list_timm_files(weights) if is_start else None) or name_model_files(weights)
             try:
-                fetch_hub_files(name_model_files(weights), cached=True)
+                fetch_hub_files(files, cached=True)
             except UserError:
-                missing.append(backbone)
-    return missing
+                missing.add(backbone)
+    return sorted(missing)
+
+
+def find_timm_weights(model: str) -> str:
+    """Return the file of timm's weights in the hub's cache; UserError where it is not there."""
+    try:
+        files = list_timm_files(model) or name_model_files(model)
+        return str(fetch_hub_files(files, cached=True) / "model.safetensors")
+    except UserError as error:
+        raise UserError(f"no weights of {model} are here: make weights MODEL={model}") from error
 
 
 def name_model_files(model: str) -> HubFiles:

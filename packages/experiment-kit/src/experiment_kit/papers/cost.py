@@ -251,5 +251,5 @@ def list_missing(runs: Iterable[CountedRun]) -> Iterator[str]:
     for (_, data), place in absent.items():
         if data not in offered:
             yield f"missing data: {data}: {escape(place)}"
-    if backbones := list_missing_weights({(e.app, e.backbone) for e in experiments}):
+    if backbones := list_missing_weights(experiments):
         yield f"missing weights, by make weights MODEL=<name>: {', '.join(backbones)}"

@@ -291,7 +291,7 @@ def check_spec(spec: TableSpec) -> None:
         ("protocol", list_overlays(spec.app, "protocol"), [spec.protocol]),
         (f"row of {paper.id}", rows, [*spec.rows, *spec.cited, *tested]),
         (f"column of {paper.id}", columns, [*spec.columns, *spec.computed]),
-        ("row that is measured", [*spec.rows], subtracted),
+        ("row that is measured", [*spec.all_rows], subtracted),
         ("column that is measured", [*spec.columns], refined + [c.column for c in computed]),
     ):
         for name in names:

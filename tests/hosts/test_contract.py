@@ -74,6 +74,17 @@ def run(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
 
 
 @all_cases
+def test_a_batch_of_no_samples_has_the_outputs_shape_of_the_host(case):
+    stock, inputs = case.build(), {name: t[:0] for name, t in case.make_inputs().items()}
+    try:
+        expected = run(stock, inputs)
+    except Exception as error:
+        pytest.skip(f"the host itself takes none: {error}")
+    y = run(attach(stock, partial(GFSA, wK=0.3)), inputs)
+    assert (y.shape, y.dtype) == (expected.shape, expected.dtype)
+
+
+@all_cases
 def test_filters_that_start_as_attention_start_as_the_host(case):
     stock, inputs = case.build(), case.make_inputs()
     expected, plain = run(stock, inputs), attach(copy.deepcopy(stock), Plain)

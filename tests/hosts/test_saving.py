@@ -103,6 +103,22 @@ def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):
     assert torch.equal(load_mechanism(stock, "someone/gfsa-vit")(x), ours(x))
 
 
+def test_files_in_which_fixed_coefficients_were_parameters_load(x, tmp_path):
+    old, stock = draw(attach(build(), GFSA)), draw(build())
+    for filter in filters(old):
+        for name in ("w0", "w1"):
+            fixed = torch.rand_like(filter._buffers.pop(name))
+            filter.register_parameter(name, nn.Parameter(fixed, requires_grad=False))
+    save_mechanism(old, tmp_path)
+    body = {k: t for k, t in old.state_dict().items() if "filter" not in k.split(".")}
+    stock.load_state_dict(body)
+    checkpoint = attach(copy.deepcopy(stock), GFSA)
+    checkpoint.load_state_dict(old.state_dict())
+    for again in (load_mechanism(stock, tmp_path), checkpoint):
+        assert torch.equal(again(x), old(x))
+        assert len(trainable_parameters(again)) == len(filters(again))
+
+
 def test_classes_that_where_names_and_another_head(tmp_path):
     ours = draw(nn.Sequential(OwnAttention(), nn.MultiheadAttention(12, 2), OwnAttention()))
     attach(ours, partial(GFSA, K=2))

@@ -64,7 +64,7 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
         if ignored is not None:
             mask = ~ignored if bias is None else bias.masked_fill(ignored, -torch.inf)
         qkv = F.linear(query, att.in_proj_weight, att.in_proj_bias)
-        q, k, v = qkv.view(*query.shape[:2], 3, att.num_heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv.view(*query.shape[:2], 3, att.num_heads, att.head_dim).permute(2, 0, 3, 1, 4)
         A = Softmax(q, k, mask, dropout=att.dropout if self.training else 0.0)
         y = att.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
 
@@ -102,7 +102,9 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         _check_inputs(query, key, value, attn_mask, self.out_proj)
         bias, ignored = _split_masks(attn_mask, key_padding_mask, self.num_heads)
         qkv = F.linear(query, self.in_proj_weight)
-        q, k, v = qkv.view(*query.shape[:2], self.num_heads, -1).chunk(3, -1)  # (B, N, heads, d)
+        q, k, v = qkv.view(*query.shape[:2], self.num_heads, 3 * self.head_dim).chunk(
+            3, -1
+        )  # (B, N, heads, d)
         if self.vbias is not None:
             v = v + self.value_bias_weight.view(self.num_heads, -1)
         k, v = k.transpose(1, 2), v.transpose(1, 2)

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from attention_core.checks import check_choices, check_positive
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask
-from attention_core.kernels.linear import normalize_feature_map
-from attention_core.operators import LowRank
+from attention_core.kernels.linear import FeatureMap
 
 Horizon = Literal["real", "padded"]
 
@@ -46,7 +45,7 @@ class Cosformer(Kernel):
         check_positive("Cosformer", eps=eps)
         self.horizon, self.eps = horizon, eps
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> FeatureMap:
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, k)
         angle = self._position_angles(at_least_float32(q), valid)
@@ -55,7 +54,7 @@ class Cosformer(Kernel):
             torch.cat([t * cos, t * sin], -1)
             for t in (at_least_float32(q).relu(), at_least_float32(k).relu())
         )
-        return normalize_feature_map(left, right, valid, q.dtype, floor=self.eps)
+        return FeatureMap(left, right, valid, floor=self.eps)
 
     def _position_angles(self, like: Tensor, valid: Tensor | None) -> Tensor:
         """Return pi i / 2M of each position, (N, 1), or (B, 1, N, 1) where samples differ in M."""

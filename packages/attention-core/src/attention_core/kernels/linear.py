@@ -1,49 +1,69 @@
 """Linear attention (Katharopoulos et al. 2020), https://arxiv.org/abs/2006.16236"""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.checks import check_nonnegative
-from attention_core.kernels.common import Kernel, at_least_float32, key_mask, zero_padding
+from attention_core.kernels.common import (
+    Kernel,
+    at_least_float32,
+    autocast_disabled,
+    key_mask,
+    zero_padding,
+)
 from attention_core.operators import LowRank
+from attention_core.operators.base import check_values
 
 
-def normalize_feature_map(
-    left: Tensor,
-    right: Tensor,
-    valid: Tensor | None,
-    dtype: torch.dtype,
-    eps: float = 0.0,
-    floor: float = 0.0,
-    total: Tensor | None = None,
-) -> LowRank:
-    r"""Build the map of two sets of nonnegative features, with rows divided by their sums.
+class FeatureMap(LowRank):
+    r"""The map of two sets of nonnegative features, with rows divided by their sums.
 
     .. math::
         A_{ij} = \frac{l_i \cdot r_j}{\max(l_i \cdot \Sigma + \epsilon, \mathrm{floor})}, \quad
         \Sigma = \sum_j r_j
 
-    The factors are l_i * Sigma over row sums (rows sum to 1) and r_j / Sigma (columns sum to 1),
-    which half precision represents at any length. Rows and columns of padding are zero.
+    The sums are taken with the values, as one more column, so that no factor is written again;
+    half precision could not hold them, so they are in single.
 
-    Shapes: left, right (B, H, N, r), valid (B, 1, 1, N) boolean; `total` (B, H, 1, r) replaces
-    Sigma where that is not the sum over the valid keys. Both factors are converted to `dtype`.
+    Shapes: left, right (B, H, N, r), valid (B, 1, 1, N) boolean. Rows and columns of padding are
+    zero; with `counts_padding` their features are in Sigma.
 
     Source: eq. 5 of https://arxiv.org/abs/2006.16236
 
-    >>> left, right = torch.tensor([[1.0], [2.0]]), torch.tensor([[1.0], [3.0]])
-    >>> normalize_feature_map(left, right, None, torch.float32).dense()
-    tensor([[0.2500, 0.7500],
-            [0.2500, 0.7500]])
+    >>> import torch
+    >>> left, right = torch.tensor([[[[1.0], [2.0]]]]), torch.tensor([[[[1.0], [3.0]]]])
+    >>> FeatureMap(left, right, None).dense()
+    tensor([[[[0.2500, 0.7500],
+              [0.2500, 0.7500]]]])
     """
-    left, right = zero_padding(left, valid), zero_padding(right, valid)
-    total = right.sum(-2, keepdim=True) if total is None else total
-    left = left * total
-    rows = (left.sum(-1, keepdim=True) + eps).clamp(min=floor)
-    # sums of zero are replaced by 1: dividing by the tiniest number has an infinite gradient
-    rows, columns = (t.masked_fill(t == 0, 1.0) for t in (rows, total))
-    return LowRank((left / rows).to(dtype), (right / columns).to(dtype), valid)
+
+    def __init__(
+        self,
+        left: Tensor,
+        right: Tensor,
+        valid: Tensor | None,
+        eps: float = 0.0,
+        floor: float = 0.0,
+        counts_padding: bool = False,
+    ) -> None:
+        right = right if counts_padding else zero_padding(right, valid)
+        super().__init__(zero_padding(left, valid), right, valid)
+        self.eps, self.floor, self.counts_padding = eps, floor, counts_padding
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Contract the tokens first, beside their number."""
+        check_values(v, self.right.shape[-2])
+        values = zero_padding(v, self.mask) if self.counts_padding else v
+        with autocast_disabled(v):
+            values = F.pad(values.to(self.left.dtype), (0, 1), value=1.0)
+            y = self.left @ (self.right.mT @ values)
+            rows = (y[..., -1:] + self.eps).clamp(min=self.floor)
+            # sums of zero become 1: dividing by the tiniest number has an infinite gradient
+            return (y[..., :-1] / rows.masked_fill(rows == 0, 1.0)).to(v.dtype)
+
+    def dense(self) -> Tensor:
+        """Return the map itself, (B, H, N, N)."""
+        return self @ self.eye()
 
 
 class LinearAttention(Kernel):
@@ -66,6 +86,7 @@ class LinearAttention(Kernel):
 
     Source: eqs. 5 and 7 of https://arxiv.org/abs/2006.16236
 
+    >>> import torch
     >>> q = k = torch.zeros(1, 1, 2, 4)  # all alike: every token takes the mean
     >>> LinearAttention(4, 1)(q, k, torch.zeros(1, 2, 4)).dense()
     tensor([[[[0.5000, 0.5000],
@@ -82,7 +103,7 @@ class LinearAttention(Kernel):
         valid = key_mask(mask, q, k)
         left, right = F.elu(at_least_float32(q)) + 1, F.elu(at_least_float32(k)) + 1
         if self.normalise:
-            return normalize_feature_map(left, right, valid, q.dtype, self.eps)
+            return FeatureMap(left, right, valid, self.eps)
         scale = k.shape[-2] ** -0.25
         left, right = scale * zero_padding(left, valid), scale * zero_padding(right, valid)
         return LowRank(left.to(q.dtype), right.to(q.dtype), valid)

@@ -8,8 +8,28 @@ from torch import Tensor, nn
 from attention_core.checks import check_choices, check_sizes
 from attention_core.kernels.common import Kernel, key_mask, zero_padding
 from attention_core.operators import LowRank
+from attention_core.operators.base import check_values
 
 Init = Literal["normal", "uniform"]
+
+
+def mix_tokens(E: Tensor, t: Tensor, valid: Tensor | None) -> Tensor:
+    """Compute E t of each head, (B, H, rank, d), without a copy of E for each sample and head."""
+    return torch.einsum("hrn,bhnd->bhrd", E, zero_padding(t, valid))
+
+
+class MixedTokens(LowRank):
+    """A softmax over mixtures of the values, left (B, H, N, rank) and F (H or 1, rank, N)."""
+
+    def __init__(self, left: Tensor, F: Tensor, valid: Tensor | None) -> None:
+        right = zero_padding(F.mT.expand(*left.shape[:2], -1, -1), valid)
+        super().__init__(left, right, valid)
+        self.F = F
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Mix the values, then weigh the mixtures."""
+        check_values(v, self.F.shape[-1])
+        return self.left @ mix_tokens(self.F, v, self.mask)
 
 
 class Linformer(Kernel):
@@ -71,14 +91,13 @@ class Linformer(Kernel):
         if self.share_layers and isinstance(before, Linformer):
             self.E, self.F = before.E, before.F
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> MixedTokens:
         """Compute the map of these tokens."""
         valid, n = key_mask(mask, q, k), k.shape[-2]
         if n > self.length:
             raise ValueError(f"Linformer was made for {self.length} tokens, got {n}")
         E = self.E[..., :n].to(k.dtype)
         F = E if self.F is None else self.F[..., :n].to(k.dtype)
-        mixtures = E @ zero_padding(k, valid)  # (B, H, rank, d)
+        mixtures = mix_tokens(E, k, valid)  # (B, H, rank, d)
         left = (q * q.shape[-1] ** -0.5 @ mixtures.mT).softmax(-1).to(q.dtype)
-        right = F.mT.expand(*k.shape[:3], -1)  # (B, H, N, rank)
-        return LowRank(zero_padding(left, valid), zero_padding(right, valid), valid)
+        return MixedTokens(zero_padding(left, valid), F, valid)

@@ -32,19 +32,19 @@ class LSHChunks(NamedTuple):
     @classmethod
     def from_order(cls, order: Tensor, num_valid: Tensor, last: Tensor | None) -> "LSHChunks":
         """Build the chunks of an order, and invert it."""
-        return cls(order, num_valid, last, order.flatten(3).argsort(-1))
+        flat = order.flatten(3)
+        slots = torch.arange(flat.shape[-1], device=order.device).expand_as(flat)
+        return cls(order, num_valid, last, torch.empty_like(flat).scatter_(-1, flat, slots))
 
     def gather_tokens(self, t: Tensor) -> Tensor:
         """Move tokens to their slots, (B, H, N, D) -> (B, H, R, C, c, D)."""
         count, width = self.order.shape[-2:]
         t = F.pad(t, (0, 0, 0, count * width - t.shape[2]))
-        slots = self.order.flatten(2).unsqueeze(-1).expand(-1, -1, -1, t.shape[-1])
-        return t.gather(2, slots).view(*self.order.shape, t.shape[-1])
+        return _take_rows(t, self.order.flatten(2)).view(*self.order.shape, t.shape[-1])
 
     def scatter_slots(self, t: Tensor) -> Tensor:
         """Move slots back to their tokens, (B, H, R, C, c, D) -> (B, H, R, C c, D)."""
-        slots = self.slot.unsqueeze(-1).expand(-1, -1, -1, -1, t.shape[-1])
-        return t.flatten(3, 4).gather(3, slots)
+        return _take_rows(t.flatten(3, 4), self.slot)
 
     def pair_chunks(self, t: Tensor) -> Tensor:
         """Prepend the previous chunk, (B, H, R, C, c, ...) -> (B, H, R, C, 2c, ...)."""
@@ -58,7 +58,7 @@ class LSHChunks(NamedTuple):
     def softmax_over_rounds(self, t: Tensor) -> Tensor:
         """Take the softmax of one number a slot over each token's rounds, (B, H, R, C, c, 1)."""
         rounds = self.scatter_slots(t).softmax(2)
-        return rounds.gather(3, self.order.flatten(3).unsqueeze(-1)).view_as(t)
+        return _take_rows(rounds, self.order.flatten(3)).view_as(t)
 
     def allowed_keys(self) -> Tensor:
         """Return the keys that are valid and no copy of the chunk itself, (B, 1, 1, C, 1, 2c)."""
@@ -71,36 +71,43 @@ class LSHChunks(NamedTuple):
         return (valid & ~copies).unsqueeze(4)
 
 
+def _take_rows(t: Tensor, index: Tensor) -> Tensor:
+    """Gather whole rows, t (..., N, D) and index (..., M) -> (..., M, D)."""
+    first = torch.arange(t.shape[:-2].numel(), device=t.device).view(*t.shape[:-2], 1)
+    return F.embedding(index + first * t.shape[-2], t.reshape(-1, t.shape[-1]))
+
+
 class LSHOperator(KernelOperator):
     r"""A map between tokens of neighboring buckets: gather, multiply each chunk, scatter.
 
     .. math:: A v = \sum_r P_r^\top W_r P_r v
 
-    with P_r the order of round r, and W_r block-bidiagonal and multiplied by the weight of the
+    with P_r the order of round r, and W_r block-bidiagonal and multiplied by the share of the
     round.
 
-    Shapes: weights (B, H, R, C, c, 2c), mask (B, 1, 1, N) boolean or None; n = N tokens. An
-    application takes O(R N c D) time and O(R N (c + D)) memory.
+    Shapes: weights (B, H, R, C, c, 2c), share (B, H, R, C, c, 1), mask (B, 1, 1, N)
+    boolean or None; n = N tokens. An application takes O(R N c D) time and O(R N (c + D)) memory.
 
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
 
     >>> order = torch.tensor([1, 0]).view(1, 1, 1, 1, 2)
     >>> one = LSHChunks.from_order(order, torch.tensor([2]), None)
     >>> weights = torch.tensor([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
-    >>> LSHOperator(one, weights[None, None, None, None], 2).dense()
+    >>> LSHOperator(one, weights[None, None, None, None], torch.ones(1, 1, 1, 1, 2, 1), 2).dense()
     tensor([[[[0.5000, 0.5000],
               [0.0000, 1.0000]]]])
     """
 
     def __init__(
-        self, chunks: LSHChunks, weights: Tensor, n: int, mask: Tensor | None = None
+        self, chunks: LSHChunks, weights: Tensor, share: Tensor, n: int, mask: Tensor | None = None
     ) -> None:
-        self.chunks, self.weights, self.n, self.mask = chunks, weights, n, mask
+        self.chunks, self.weights, self.share = chunks, weights, share
+        self.n, self.mask = n, mask
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Attend in each round, and sum over the rounds."""
         y = self.weights.to(v.dtype) @ self.chunks.pair_chunks(self.chunks.gather_tokens(v))
-        return self.chunks.scatter_slots(y).sum(2)[:, :, : self.n]
+        return self.chunks.scatter_slots(y * self.share.to(v.dtype)).sum(2)[:, :, : self.n]
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""

@@ -13,8 +13,7 @@ from attention_core.kernels.common import (
     key_mask,
     zero_padding,
 )
-from attention_core.kernels.linear import normalize_feature_map
-from attention_core.operators import LowRank
+from attention_core.kernels.linear import FeatureMap
 
 Activation = Literal["softmax", "relu"]
 Scaled = Literal["once", "twice"]
@@ -97,7 +96,7 @@ class Performer(Kernel):
         self.register_buffer("passes", torch.zeros((), dtype=torch.long))  # saved: runs resume
         self.register_buffer("projection", orthogonal_gaussian(features, dim // num_heads))
 
-    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> LowRank:
+    def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> FeatureMap:
         """Compute the map of these tokens."""
         if self.training and self.redraw_every:
             if self.passes and self.passes % self.redraw_every == 0:
@@ -108,10 +107,9 @@ class Performer(Kernel):
             self.passes += 1
         valid = key_mask(mask, q, k)
         if self.mask_keys == "removed":
-            left, right = self.phi(q, (-1,)), self.phi(k, (-2, -1), valid)
-            return normalize_feature_map(left, right, valid, q.dtype)
-        left, right = self.phi(q, (-1,)), self.phi(zero_padding(k, valid), (-2, -1))
-        return normalize_feature_map(left, right, valid, q.dtype, total=right.sum(-2, keepdim=True))
+            return FeatureMap(self.phi(q, (-1,)), self.phi(k, (-2, -1), valid), valid)
+        right = self.phi(zero_padding(k, valid), (-2, -1))
+        return FeatureMap(self.phi(q, (-1,)), right, valid, counts_padding=True)
 
     def phi(self, u: Tensor, largest: tuple[int, ...], valid: Tensor | None = None) -> Tensor:
         """Compute the features of queries or keys, (B, H, N, M), less M^(-1/2), which cancels in A.
@@ -124,6 +122,6 @@ class Performer(Kernel):
         if self.activation == "relu":
             return logits.relu() + self.eps
         if valid is not None:
-            logits = logits.masked_fill(~valid.mT, torch.finfo(logits.dtype).min)
-        c = logits.detach().amax(largest, keepdim=True)
-        return (logits - u.square().sum(-1, keepdim=True) / 2 - c).exp() + self.eps
+            logits.masked_fill_(~valid.mT, torch.finfo(logits.dtype).min)
+        shift = u.square().sum(-1, keepdim=True) / 2 + logits.detach().amax(largest, keepdim=True)
+        return logits.sub_(shift).exp_() + self.eps  # in place: neither is read backward

@@ -1,6 +1,6 @@
 """Reformer (Kitaev, Kaiser, Levskaya 2020), https://arxiv.org/abs/2001.04451"""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,25 @@ Ring = Literal["sample", "joined"]
 
 SELF_ATTENTION_LOGIT = -1e5  # a token attends to itself only where there is no other key
 ROTATION_CHUNK = 32  # columns of a rotation at a time: all of them would need O(N^2) memory
+
+
+class _Softmax(torch.autograd.Function):
+    """The softmax of rows, and the logarithm of their normalizers, by one backward pass."""
+
+    @staticmethod
+    def forward(scores: Tensor) -> tuple[Tensor, Tensor]:
+        P = scores.softmax(-1)
+        return P, scores.amax(-1, keepdim=True) - P.amax(-1, keepdim=True).log()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(output[0])
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, g_total: Tensor) -> Tensor:
+        (P,) = ctx.saved_tensors
+        gP = g * P
+        return torch.addcmul(gP, P, g_total - gP.sum(-1, keepdim=True))
 
 
 class Reformer(Kernel):
@@ -79,19 +98,21 @@ class Reformer(Kernel):
         """Hash, sort, and compute the weights of each chunk, normalized in float32 or float64."""
         valid, n = key_mask(mask, q, q), q.shape[-2]
         chunks = self._sort_by_bucket(q, valid)
-        norm = (
-            torch.rsqrt(at_least_float32(q).square().mean(-1, keepdim=True) + 1e-6)
-            * q.shape[-1] ** -0.5
-        )
-        keys = chunks.pair_chunks(chunks.gather_tokens((at_least_float32(q) * norm).to(q.dtype)))
-        queries = chunks.gather_tokens(q * q.shape[-1] ** -0.5 if self.scale_logits else q)
+        queries, width = chunks.gather_tokens(q), q.shape[-1]
+        length = at_least_float32(queries).square().mean(-1, keepdim=True) + 1e-6
+        keys = chunks.pair_chunks((queries * (length * width).rsqrt()).to(q.dtype))
+        if self.scale_logits:
+            queries = queries * width**-0.5
         itself = chunks.order.unsqueeze(-1) == chunks.pair_chunks(chunks.order).unsqueeze(-2)
-        scores = at_least_float32(queries @ keys.mT).masked_fill(itself, SELF_ATTENTION_LOGIT)
-        scores = scores.masked_fill(~chunks.allowed_keys(), torch.finfo(scores.dtype).min)
-        share = chunks.softmax_over_rounds(scores.logsumexp(-1, keepdim=True))
+        # in place: a product does not read its result backward
+        scores = at_least_float32(queries @ keys.mT).masked_fill_(itself, SELF_ATTENTION_LOGIT)
+        if valid is not None or n % self.chunk or n <= self.chunk:
+            scores.masked_fill_(~chunks.allowed_keys(), torch.finfo(scores.dtype).min)
+        weights, total = _Softmax.apply(scores)  # type: ignore[no-untyped-call]
+        share = chunks.softmax_over_rounds(total)
         if valid is not None:
             share = share * chunks.gather_tokens(valid.mT.expand_as(q[..., :1]).to(share.dtype))
-        return LSHOperator(chunks, (scores.softmax(-1) * share).to(q.dtype), n, valid)
+        return LSHOperator(chunks, weights, share, n, valid)
 
     def _sort_by_bucket(self, q: Tensor, valid: Tensor | None) -> LSHChunks:
         batch, _, n, _ = q.shape

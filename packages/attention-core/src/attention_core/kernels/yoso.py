@@ -86,7 +86,8 @@ class _BlockwiseMap(torch.autograd.Function):
         y = torch.empty_like(v)
         with autocast_disabled(q):
             for rows in _row_blocks(q, block):
-                y[..., rows, :] = collision_probability(q[..., rows, :] @ k.mT).pow_(tau) @ v
+                S = (q[..., rows, :] @ k.mT).clamp_(-1, 1)
+                y[..., rows, :] = _raise(S.acos_().div_(-pi).add_(1), tau) @ v
         return y
 
     @staticmethod
@@ -103,21 +104,31 @@ class _BlockwiseMap(torch.autograd.Function):
             for rows in _row_blocks(q, block):
                 queries, grad = q[..., rows, :], g[..., rows, :]
                 S = queries @ k.mT
-                if torch.is_grad_enabled():  # with create_graph: the slope is 0 at an extremum
-                    S = torch.where(S.abs() < 1, S, S.detach())
-                c = collision_probability(S)
-                W = c**tau
+                # the slope is 0 at an extremum, |S| = 1
+                S = torch.where(S.abs() < 1, S, S.detach().sign())
+                c = 1 - S.acos() / pi
+                power = _raise(c, tau - 1)
+                W = power * c
                 dv += W.mT @ grad
-                dS = (grad @ v.mT) * (W * (tau / 2) if surrogate else _map_slope(S, c, tau))
+                slope = W * (tau / 2) if surrogate else _map_slope(S, power, tau)
+                dS = (grad @ v.mT) * slope
                 dq[..., rows, :] = dS @ k
                 dk += dS.mT @ queries
         return dq, dk, dv, None
 
 
-def _map_slope(S: Tensor, c: Tensor, tau: int) -> Tensor:
-    """Return dW/dS; 0 at |S| = 1, an extremum of W in q and k."""
-    slope = c ** (tau - 1) * (tau / pi) * ((1 - S) * (1 + S)).rsqrt()
-    return slope.masked_fill_(S.abs() >= 1, 0.0)
+def _raise(c: Tensor, power: int) -> Tensor:
+    """Return c^power by squaring, as a general power takes longer than all products of the map."""
+    if power < 2:
+        return c if power else torch.ones_like(c)
+    half = _raise(c, power // 2)
+    return half * half * c if power % 2 else half * half
+
+
+def _map_slope(S: Tensor, power: Tensor, tau: int) -> Tensor:
+    """Return dW/dS from c^(tau - 1); 0 at |S| = 1, an extremum of W in q and k."""
+    slope = power * (tau / pi) * ((1 - S) * (1 + S)).rsqrt()
+    return slope.masked_fill(S.abs() >= 1, 0.0)
 
 
 def _row_blocks(q: Tensor, block: int) -> Iterator[slice]:

@@ -71,7 +71,7 @@ def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
             options = dict(word.split("=", 1) for word in shlex.split(command)[2:])
             chosen = dict(re.findall(r"--(\w+)=\[(.*?)\]", options["ARGS"]))
             rows, columns = (chosen[name].split(",") for name in ("rows", "columns"))
-            seeds = [*map(int, options["SEEDS"].split(","))]
+            seeds = [*map(int, options["SEED"].split(","))]
             cells = results.spec.list_cells("small", "validation", seeds, rows, columns)
             yield from ((cell.row, cell.column, cell.experiment.seed) for cell in cells)
 

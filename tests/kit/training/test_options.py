@@ -17,7 +17,7 @@ from experiment_kit.training.optim import build_optimizer
 from tests.kit.tiny import APP, Classifier, arguments
 
 DIM, TOKENS = 8, 12
-SPEED = {"foreach", "fused", "capturable", "differentiable"}  # they change no result
+SPEED = {"foreach", "fused", "capturable", "differentiable", "block"}  # they change no result
 FILTERS = ("GFSA", "AttnScale", "Polynomial", "ReAttention")
 SLOTS = {
     "filter": [getattr(attention_core, name) for name in FILTERS],
@@ -33,7 +33,7 @@ BASES = {  # other options beside which some act
     "Primalformer": [{"length": 16, "rank": 2, "multiplier": n} for n in (2, 9)],
     "Reformer": [{"chunk": 4, "hashes": 2, "buckets": 4}, {"chunk": 4, "max_buckets": 2}],
     "Singularformer": [{"rank": 4}], "Linformer": [{"length": 16}], "SOFT": [{"ratio": 2}],
-    "Performer": [{"redraw_every": 1}], "YOSO": [{"block": 2}],
+    "Performer": [{"redraw_every": 1}],
     "AdamW": [{"betas": (0.1, 0.1)}], "RAdam": [{"lr": 0.1}], "SGD": [{"momentum": 0.5}],
 }  # fmt: skip
 

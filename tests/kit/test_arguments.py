@@ -65,6 +65,8 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     assert any(isinstance(callback, LearningRateMonitor) for callback in given["callbacks"])
     assert len(given["plugins"]) == 2
     assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
+    timed = AppCLI(APP, ["fit", *arguments(tmp_path, "--trainer.callbacks=Timer")])
+    assert "interval: step" in timed.dump_settings()  # a member of an Enum
 
 
 @pytest.mark.parametrize(("args", "sentence"), [

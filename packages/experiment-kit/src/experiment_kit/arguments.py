@@ -19,7 +19,7 @@ from lightning.pytorch import LightningDataModule
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_files import find_config, read_settings
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, convert_user_errors, find_own_line
 from experiment_kit.run import Run, config_hash
 from experiment_kit.run_files import read_mapping
 from experiment_kit.training.module import AttentionModule
@@ -104,7 +104,8 @@ def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
         yield
     except (AttributeError, TypeError) as error:
         absent = [k for k, v in links.items() if re.search(f"missing .*'{v}'", str(error))]
-        if isinstance(getattr(error, "obj", None), LightningDataModule):
+        is_data = isinstance(getattr(error, "obj", None), LightningDataModule)
+        if is_data and not find_own_line(error):
             absent = [str(error.name)]  # type: ignore[union-attr]
         if not absent:
             raise

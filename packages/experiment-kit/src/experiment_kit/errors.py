@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any
 
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as torch says it
 # the lines of jsonargparse around the reason of an error
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Problem with",
           "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
+_OURS = ("attention_", "experiment_kit")
 EXIT_STATUS = 75  # a signal ended the run; EX_TEMPFAIL of sysexits.h: try again later
 
 
@@ -66,7 +68,22 @@ def convert_user_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[N
     try:
         yield
     except kinds as error:
-        raise UserError(prefix + summarize_parser_error(str(error))) from error
+        own = find_own_line(error)
+        raise UserError(f"{prefix}{summarize_parser_error(str(error))}{own}") from error
+
+
+def find_own_line(error: BaseException | None) -> str:
+    """Return where in a user's own code an error was raised, to end its sentence; or ""."""
+    if error is None:
+        return ""
+    if own := find_own_line(error.__cause__):
+        return own
+    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+        root, file = frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename
+        is_known = root.startswith(_OURS) or root in sys.stdlib_module_names
+        if not is_known and "site-packages" not in file:
+            return f" ({type(error).__name__} in {file}, line {line})"
+    return ""
 
 
 def import_library(name: str, package: str = "") -> Any:

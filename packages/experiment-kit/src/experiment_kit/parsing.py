@@ -13,6 +13,7 @@ import traceback
 from argparse import ArgumentError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from importlib import import_module
 from os.path import isfile
 from pathlib import Path
@@ -142,6 +143,12 @@ def suggest_class(text: str) -> str:
     modules = [sys.modules.get(name) for name in _SUGGESTED]
     names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)] if found else []
     return suggest_name(found[1] or found[2], dict.fromkeys(names)) if found else ""
+
+
+# arguments of Lightning's classes may be members of an Enum
+yaml.SafeDumper.add_multi_representer(
+    Enum, lambda dumper, member: dumper.represent_str(member.value)
+)
 
 
 class ConfigParser(LightningArgumentParser):

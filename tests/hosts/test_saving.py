@@ -23,6 +23,7 @@ from attention_core import (
     trainable_parameters,
 )
 from attention_core.hosts.saving import describe_part
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.testing import assert_close
 
@@ -240,3 +241,13 @@ def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path):
     assert all(map(torch.equal, other.state_dict().values(), weights.values()))
     with pytest.raises(ValueError, match="detach it first"):
         load_mechanism(load_mechanism(build(), tmp_path), tmp_path)
+    saved = load_file(tmp_path / "mechanism.safetensors")
+    for changed in (torch.nan, 1):
+        save_file(
+            {name: torch.full(x.shape, changed) for name, x in saved.items()},
+            tmp_path / "mechanism.safetensors",
+        )
+        with pytest.raises(
+            ValueError, match=r"is damaged: .* is not of finite numbers of its kind"
+        ):
+            load_mechanism(build(), tmp_path)

@@ -156,8 +156,17 @@ def test_weights_of_another_shape_are_one_sentence(command, run, read_error, mon
     assert "copying a param with shape" in error
 
 
+def test_weights_that_are_no_numbers_predict_nothing(run, read_error) -> None:
+    path = run / "checkpoints/best.ckpt"
+    weights = torch.load(path, weights_only=True)["state_dict"]
+    lost = {name: weight * torch.nan for name, weight in weights.items()}
+    for content, sentence in ((lost, "holds nan: remove"), ([1], "is of another model")):
+        torch.save({"state_dict": content}, path)
+        assert sentence in read_error(load_best_epoch, run, "sequence")
+
+
 @pytest.mark.parametrize(
-    "out", ["{file}", "link.ts", "{run}/result.json", "{run}/checkpoints/best.ckpt"]
+    "out", ["{file}", "link.ts", "{run}/result.json", "{run}/checkpoints/best.ckpt", "", "{run}"]
 )
 def test_predictions_never_replace_what_they_are_made_from(
     out, run, read_error, tmp_path, monkeypatch
@@ -167,7 +176,7 @@ def test_predictions_never_replace_what_they_are_made_from(
     Path("link.ts").symlink_to(file)
     before = file.read_bytes()
     error = read_error(predict_files, str(run), [str(file)], out.format(file=file, run=run))
-    assert "which is read: name another file" in error
+    assert "which is read: name another file" in error or "is a folder: name a file" in error
     assert file.read_bytes() == before
     predict_files(str(run), [str(file)], "predictions.csv")
     predict_files(str(run), [str(file)], "predictions.csv")  # its own may be written again

@@ -117,7 +117,9 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
 
 
 def refuse_overwriting(out: Path, inputs: Iterable[Path | str]) -> None:
-    """Raise UserError for an output that is one of the inputs, under any name."""
+    """Raise UserError for an output that is a folder, or one of the inputs, under any name."""
+    if out.is_dir():
+        raise UserError(f"--out={out} is a folder: name a file")
     if out.exists():
         for path in map(Path, inputs):
             if path.exists() and path.samefile(out):

@@ -173,6 +173,8 @@ LAYOUTS = [
     ("training_set/ test_set/ 1.jpg", (*APART, "test_set"), "photos/1.jpg is not read: 1 images\n"),
     *((f"train/ {name}/ test/", OWN, "") for name in ("val", "valid", "validation", "dev")),
     ("train/ val/ valid/ test/", OWN, "photos/valid is not read: 8 images\n"),
+    ("seg_train/ seg_test/ pred/", (*APART, "seg_test"), "photos/pred is not read: 8 images\n"),
+    ("01_train1/ 02_test1/", (*APART, "02_test1"), ""),
     ("train/ test/ more/", (*APART, "test"), "photos/more is not read: 8 images\n"),
     ("train/ test/1.jpg", (4, 2, 2, "train"), "photos/test is not read: 1 images\n"),
     ("train/ val/ test/1.jpg", (*APART, "val"), "photos/test is not read: 1 images\n"),
@@ -200,9 +202,18 @@ def test_own_folders_are_split_as_their_names_say(names, sizes, note, tmp_path, 
     assert (said.endswith(note), bool(said)) == (True, bool(note))
 
 
+def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> None:
+    draw_folder(tmp_path / "photos", "/ freight_train/1.jpg")
+    (tmp_path / "photos/photos").symlink_to("../photos")  # by `ln -s` again
+    (tmp_path / "photos/lost+found").mkdir()
+    data = ImageFolder(folder="photos", data_dir=str(tmp_path), image_size=8)
+    assert data.label_names == ["cat", "dog", "freight_train"]
+
+
 @pytest.mark.parametrize(("names", "sentence"), [
     ("test/ val/", "photos has test, val and no train with a folder for each class"),
     ("train/1.jpg test/1.jpg", "photos has test, train and no train with a folder for each class"),
+    ("seg_train/seg_train/ seg_test/", "photos/seg_train has one class"),
     ("photos/", "photos has one class: name a folder of two or more"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
 ])  # fmt: skip

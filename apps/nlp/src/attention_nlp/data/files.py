@@ -41,9 +41,14 @@ def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
     if path.suffix == ".jsonl":
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield parse_json(line, path, number)
+                row = parse_json(line, path, number)
+                if not isinstance(row, dict):
+                    raise UserError(f"{path}, line {number}: no JSON object")
+                yield row
         return
     names = columns or [name.strip() for name in next(lines, "").split("\t")]
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise UserError(f"{path} has {names.count(twice[0])} columns {twice[0]!r}: rename one")
     for number, line in enumerate(lines, 1 if columns else 2):
         if line.strip():
             cells = line.split("\t")
@@ -54,10 +59,13 @@ def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
 def parse_json(text: str, path: Path, line: int = 1) -> Any:
     """Parse JSON that begins at a line of a file; UserError if it is none."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        place = f"{path}, line {line + error.lineno - 1}"
-        raise UserError(f"{place}: not JSON ({error.msg})") from error
+        content = json.loads(text)
+        if "\\ud" in text.lower():  # half a surrogate pair is no character
+            json.dumps(content, ensure_ascii=False).encode()
+        return content
+    except ValueError as error:
+        place = f"{path}, line {line + getattr(error, 'lineno', 1) - 1}"
+        raise UserError(f"{place}: not JSON ({getattr(error, 'msg', error)})") from error
 
 
 def parse_rows(rows: Iterable[Any], where: object, parse: Callable[[Any], T]) -> list[T]:

@@ -64,7 +64,7 @@ def read_text_files(folder: Path) -> Iterator[str]:
                     yield "\n".join(lines)
         else:
             for number, row in enumerate(read_table(path), 1):
-                if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+                if not isinstance(row.get("text"), str):
                     raise UserError(f'{path}, row {number}: no JSON object with a text "text"')
                 yield row["text"]
 

@@ -87,7 +87,9 @@ def read_expressions(path: Path) -> Examples:
     def parse_rows() -> Iterator[bytes]:
         for where, _, (source, target) in rows:
             labels.append(parse_label(target, 10, where))
-            yield encode_tokens(source, where)
+            if not (tokens := encode_tokens(source, where)):
+                raise UserError(f"{where} has no expression")
+            yield tokens
 
     sequences = RaggedArray(parse_rows())
     if not labels:

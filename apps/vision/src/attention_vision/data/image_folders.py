@@ -32,8 +32,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLIT = re.compile(
+    r"(?:\w+[-_ ])?"
     r"(?:(?P<train>train(?:ing)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval)|(?P<test>test(?:ing)?))"
-    r"(?:[-_ ]?(?:set|data|images?))?",
+    r"(?:[-_ ]?(?:set|data|images?|\d+))?",
     re.IGNORECASE,
 )
 _LOCATIONS = {  # folders in DATA_DIR, and the download
@@ -200,7 +201,8 @@ class ImageFolder(ImageFolders):
                 found.pop("val", None)
             return found
         names = list_subfolders(root)
-        if all(map(_guess_split, names)):
+        splits = {*map(_guess_split, names)}
+        if "" not in splits and len(splits) > 1:
             text = "and no train with a folder for each class"
             raise UserError(f"{root} has {format_names(names)} {text}")
         for name in names:
@@ -253,8 +255,14 @@ def list_subfolders(folder: Path) -> list[str]:
 
 
 def _list_visible(folder: Path) -> list[str]:
-    names = (entry.name for entry in os.scandir(folder) if entry.is_dir())
-    return sorted(name for name in names if not is_hidden(name))
+    found = (entry for entry in os.scandir(folder) if entry.is_dir() and not _is_loop(entry.path))
+    return sorted(entry.name for entry in found if not is_hidden(entry.name))
+
+
+def _is_loop(path: str) -> bool:
+    """Return whether a path is a link to a folder above it, as `ln -s` twice makes."""
+    above = os.path.realpath(os.path.dirname(path))
+    return os.path.islink(path) and f"{above}/".startswith(f"{os.path.realpath(path)}/")
 
 
 def find_splits(folder: Path) -> dict[str, Path]:

@@ -145,12 +145,14 @@ def _fill_tensors(own: dict[str, Tensor], saved: dict[str, Tensor], source: str)
 
 
 def fill_tensor(tensor: Tensor, saved: Tensor, key: str, source: str) -> None:
-    """Copy a weight of a file; ValueError for another shape."""
+    """Copy a weight of a file; ValueError for another shape or kind, and for nan."""
     if tensor.shape != saved.shape:
         raise ValueError(
             f"{source} was saved for another width or number of heads: {key} has the shape "
             f"{tuple(saved.shape)}, and the model needs {tuple(tensor.shape)}"
         )
+    if tensor.is_floating_point() != saved.is_floating_point() or not saved.isfinite().all():
+        raise ValueError(f"{source} is damaged: {key} is not of finite numbers of its kind")
     tensor.copy_(saved)
 
 

@@ -46,7 +46,8 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
     """
     csv.field_size_limit(sys.maxsize)  # a text may be long
     # spaces after a quoted cell, which a strict reader refuses
-    lines = (re.sub(r'(?<!")"[ \t]+(?=,|[\r\n]*$)', '"', line) for line in read_text_lines(path))
+    end_of_cell = re.compile(r'(?<!")((?:"")*")[ \t]+(?=,|[\r\n]*$)')
+    lines = (end_of_cell.sub(r"\1", line) for line in read_text_lines(path))
     header = csv.reader(lines, skipinitialspace=True)  # not strict: it reads "text";"label"
     names = [name.strip() for name in next(filter(any, header), [])]
     reader, end = csv.reader(lines, skipinitialspace=True, strict=True), header.line_num

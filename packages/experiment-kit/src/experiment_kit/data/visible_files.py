@@ -3,8 +3,12 @@
 import re
 from pathlib import Path
 
-# copies by notebooks, by archives of a Mac, and by network drives; what file managers write
-_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|(thumbs\.db|desktop\.ini)$)", re.I)
+# copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
+_HIDDEN = re.compile(
+    r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume Information|lost\+found|"
+    r"((eh)?thumbs\.db|desktop\.ini)$)",
+    re.IGNORECASE,
+)
 
 
 def is_hidden(path: str) -> bool:

@@ -45,9 +45,7 @@ def make_diagnosis(
             "relative_entropy": [0.7] * num_heads,
             "map_cosine": 1 - 0.5 * after,
             "head_cosine": 0.5,
-            "map_singular_values": [[0.7**j for j in range(TOKENS)]] * num_heads,
             "responses": [gain.tolist() for gain in gains],
-            "map_responses": [gain.tolist() for gain in gains],
             "eigenvalue_shares": {"smoothing": 0.6, "sharpening": 0.3, "tied": 0.1}
             if shares
             else None,

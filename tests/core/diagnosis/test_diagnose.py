@@ -181,5 +181,4 @@ def test_a_kernel_without_a_map_has_tokens_alone():
     model = Stack(depth=1, kernel=lambda dim, heads: Primalformer(dim, heads))
     layer = diagnose(model, make_tokens()).layers[0]
     assert list(layer.steps) == ["input", "attention", "residual"]
-    assert layer.map_singular_values == []
     assert layer.bounds == {}

@@ -144,21 +144,6 @@ def test_contranorm_acts_on_the_sums_of_a_layer():
     assert [entry.token_cosine, entry.log_hfc_lfc] == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_coefficients_that_a_model_has_count_at_their_values():
-    model = build(lambda: Stack(depth=2, filter=GFSA))
-    with torch.no_grad():
-        for block in model.blocks:
-            block.attn.filter.wK.fill_(0.3)
-    x = torch.randn(B, N, DIM).double()
-    report = diagnose(model, x, mechanisms=[AttnScale])
-    assert {(entry.mechanism, entry.coefficient) for entry in report.leverage} == {("GFSA", "wK")}
-    for entry in report.leverage:
-        part = model.blocks[entry.layer].attn.filter
-        expected = differentiate(model, part, "wK", (x,), None)
-        assert [entry.token_cosine, entry.log_hfc_lfc] == pytest.approx(expected, rel=1e-3)
-    assert all(weight.grad is None for weight in model.parameters())
-
-
 def test_own_attention_takes_filters_and_tokens():
     model, x = build(lambda: Stack(depth=2)), torch.randn(B, N, DIM).double()
     report = diagnose(model, x, layers=[1], mechanisms=[GFSA, FeatScale])

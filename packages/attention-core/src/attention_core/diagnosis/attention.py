@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from attention_core import spectral
 from attention_core.diagnosis.record import RESHAPES, Graph, ModuleCall, Node, list_terms
@@ -64,12 +65,8 @@ def find_attention_calls(graph: Graph) -> list[AttentionCall]:
     found = [call for made in filters if (call := _read_filter(graph, made)) is not None]
     inside = [(made.start, made.end) for made in filters]
     inside += [(c.start, c.end) for c in graph.calls if c.name.rpartition(".")[2] == "tokens"]
-    for node in graph.nodes:
-        if any(start <= node.index < end for start, end in inside):
-            continue
-        call = _read_node(node)
-        if call is not None:
-            found.append(call)
+    outside = [x for x in graph.nodes if not any(a <= x.index < b for a, b in inside)]
+    found += [call for node in outside if (call := _read_node(node)) is not None]
     return sorted(found, key=lambda call: call.node.index)
 
 
@@ -81,12 +78,8 @@ def _read_filter(graph: Graph, made: ModuleCall) -> AttentionCall | None:
     values = graph.find_node(v)
     k = graph.find_node(operator.k) if isinstance(getattr(operator, "k", None), Tensor) else None
     keys = [x for x in (k, values) if x is not None]
-    lead, queries = node.shape[:-2], node.shape[-2]
-    name = made.name.rpartition(".")[0]
-    return AttentionCall(
-        node, "filter", keys, (*lead, queries, v.shape[-2]), name,
-        filter=made, values=values,
-    )  # fmt: skip
+    shape, name = (*node.shape[:-1], v.shape[-2]), made.name.rpartition(".")[0]
+    return AttentionCall(node, "filter", keys, shape, name, filter=made, values=values)
 
 
 def _read_node(node: Node) -> AttentionCall | None:
@@ -195,8 +188,7 @@ def form_map(call: AttentionCall) -> Tensor | None:
 
 def _call_torch(node: Node) -> Tensor:
     """Call torch's function again for the map of each head."""
-    args = [_read_value(x) for x in node.args]
-    kwargs = {key: _read_value(x) for key, x in node.kwargs.items()}
+    args, kwargs = tree_map(_read_value, (node.args, node.kwargs))
     kwargs |= {"need_weights": True, "average_attn_weights": False, "training": False}
     if kwargs.get("attn_mask") is None and kwargs.get("is_causal"):
         kwargs["is_causal"] = False

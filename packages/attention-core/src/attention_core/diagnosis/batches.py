@@ -6,6 +6,7 @@ from copy import copy
 from typing import Any, Self
 
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 # names of masks (B, N) that are True, or 1, for a valid token, and of those that are for padding
 VALID_MASKS = ("attention_mask", "mask", "valid_mask", "token_mask")
@@ -33,11 +34,9 @@ class ModelInputs:
                 f"{type(batch).__name__}"
             )
         tensors = [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
-        if not tensors or tensors[0].ndim == 0:
-            raise ValueError("the batch has no tensor of samples")
-        self.num_samples, self.device = len(tensors[0]), tensors[0].device
-        if self.num_samples == 0:
-            raise ValueError("the batch has no samples")
+        if not tensors or tensors[0].ndim == 0 or not len(tensors[0]):
+            raise ValueError("the batch has no samples: no tensor, or an empty one")
+        self.num_samples = len(tensors[0])
         named = inspect.signature(model.forward).parameters
         if "use_cache" in named and hasattr(model, "config"):
             self.kwargs.setdefault("use_cache", False)  # a cached step has no square map
@@ -70,7 +69,6 @@ class ModelInputs:
                 has_samples = isinstance(x, Tensor) and x.ndim > 0 and len(x) == self.num_samples
                 return x[part] if has_samples else x
 
-            few.args = tuple(map(cut, self.args))
-            few.kwargs = {name: cut(x) for name, x in self.kwargs.items()}
+            few.args, few.kwargs = tree_map(cut, (self.args, self.kwargs))
             few.num_samples = part.stop - part.start
             yield part, few

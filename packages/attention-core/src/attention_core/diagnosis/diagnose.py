@@ -45,10 +45,8 @@ def diagnose(
 
     Memory: the tokens of each step, and the operands of each map, of one slice of the batch.
 
-    Raises ValueError for a model without attention, one that is wrapped or compiled, maps of
-    channels, a selection without a layer, one token alone, a mask of another shape, a sample
-    without two valid tokens, and tokens that are not finite, with the first such layer; TypeError
-    for another batch.
+    Raises ValueError, in a sentence, for what cannot be measured, such as a model without attention
+    or tokens that are not finite; TypeError for another batch.
 
     Source: https://arxiv.org/abs/2203.05962, https://arxiv.org/abs/2401.04301v2
 
@@ -87,7 +85,7 @@ def check_wrapped(model: nn.Module, wrappers: tuple[str, ...] = WRAPPERS) -> Non
     """Raise ValueError for a model with a module of packages that wrap or compile modules."""
     if found := find_wrapper(model, wrappers):
         name, base = found
-        inner = "model._orig_mod" if hasattr(model, "_orig_mod") else "model.module"
-        reason = f"{name}, whose functions no diagnosis sees: unwrap it first"
-        whole = f"the model: diagnose the one inside, such as {inner}"
-        raise ValueError(f"{base} wraps {reason if name else whole}")
+        raise ValueError(
+            f"{base} wraps {name or 'the model'}, whose functions no diagnosis sees: unwrap it "
+            "first, as model.module or model._orig_mod"
+        )

@@ -161,9 +161,8 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
 
 def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]) -> Iterator[str]:
     inside = {call for made in sums for call in made.calls}
-    if outside := [
-        c.name or "the model" for c in calls if c not in inside and c.is_square and sums
-    ]:
+    outside = [c.name or "the model" for c in calls if sums and c.is_square and c not in inside]
+    if outside:
         yield f"no residual stream passes {_join_names(outside)}, which is left out"
     class_attention = [c.name for c in calls if not c.is_square and 1 in c.shape[-2:]]
     if class_attention and layers:

@@ -56,14 +56,13 @@ def measure_leverage(
     """Return the leverage of mechanisms at identity, sorted, and notes on those that do not apply.
 
     A filter acts in each selected layer without one, ContraNorm on the sums of a layer, any other
-    function of tokens behind the output projection. The coefficients that the model has already,
-    and trains, count too, at their values. The caller restores the model.
+    function of tokens behind the output projection. The caller restores the model.
     """
     makes = DEFAULT_MECHANISMS if mechanisms is None else tuple(mechanisms)
     check_callables("diagnose", **{f"mechanisms[{i}]": made for i, made in enumerate(makes)})
     attach_plain(run.model, run.where)
     found, notes, planned = dict[Key, Tensor](), dict[str, None](), None
-    own, masks = _find_own(run, selected), run.find_masks(mask)
+    masks = run.find_masks(mask)
     with _require_grad(run.model):
         for part, few in run.inputs.iterate_slices(run.choose_size(MAX_SAMPLES)):
             # a model may call other functions for another number of samples
@@ -72,25 +71,13 @@ def measure_leverage(
             with planned.record(lambda plan: _list_nodes(plan.layers, selected), few) as plan:
                 layers = {i: (plan.layers[i], run.cut_mask(masks[i], part)) for i in selected}
                 share = few.num_samples / run.inputs.num_samples
-                for key, moves in _differentiate(layers, own, makes, notes):
+                for key, moves in _differentiate(layers, makes, notes):
                     found[key] = found.get(key, 0) + share * torch.tensor(moves).double()
     entries = []
     for (name, i, weight), (cosine, ratio) in ((key, x.tolist()) for key, x in found.items()):
         layer = run.plan.layers[i]
         entries.append(Leverage(name, layer.index, weight, cosine, ratio, layer.stack))
     return sorted(entries, key=lambda entry: -abs(entry.log_hfc_lfc)), [*notes]
-
-
-def _find_own(run: PlannedRun, selected: Sequence[int]) -> dict[Tensor, Key]:
-    """Return the coefficients of filters and functions of tokens that the model trains already."""
-    found: dict[Tensor, Key] = {}
-    for i in selected:
-        for path, part in run.plan.layers[i].module.named_modules():
-            if path.rpartition(".")[-1] in ("filter", "tokens"):
-                for name, weight in part.named_parameters(recurse=False):
-                    if weight.requires_grad:
-                        found.setdefault(weight, (type(part).__name__, i, name))
-    return found
 
 
 @contextmanager
@@ -126,26 +113,23 @@ def _list_sums(layer: Layer) -> list[Node]:
 
 
 def _differentiate(
-    layers: dict[int, tuple[Layer, Tensor | None]], own: dict[Tensor, Key],
-    makes: Sequence[Make], notes: dict[str, None],
-) -> Iterator[tuple[Key, list[float]]]:  # fmt: skip
+    layers: dict[int, tuple[Layer, Tensor | None]], makes: Sequence[Make], notes: dict[str, None]
+) -> Iterator[tuple[Key, list[float]]]:
     """Yield the derivatives of the two measures of the last layer by each coefficient."""
     places = [(node, node.value) for x, _ in layers.values() for node in _list_places(x)]
     nodes = {node: x for node, x in places if x is not None and x.requires_grad}
     rows = [
-        torch.autograd.grad(measure, [*nodes.values(), *own], retain_graph=True, allow_unused=True)
+        torch.autograd.grad(measure, [*nodes.values()], retain_graph=True, allow_unused=True)
         for measure in _measure_last(*layers[max(layers)])
     ]
-    pairs = [*zip(*rows, strict=True)]
-    grads = dict(zip(nodes, pairs, strict=False))
-    for key, pair in zip(own.values(), pairs[len(nodes) :], strict=True):
-        yield key, [0.0 if move is None else move.sum().item() for move in pair]
+    grads = dict(zip(nodes, zip(*rows, strict=True), strict=True))
     for i, (layer, mask) in layers.items():
         A = _form_map(layer)
+        operator = _read_operator(layer, A)
         for make in makes:
             name = type(make(1)).__name__
             try:
-                for node, made, args, arrange in _find_places(layer, make, mask, A):
+                for node, made, args, arrange in _find_places(layer, make, mask, A, operator):
                     behind = [g for g in grads.get(node, ()) if g is not None]
                     if not behind:
                         raise ValueError(f"a tensor of layer {i} has no gradient")
@@ -156,13 +140,14 @@ def _differentiate(
 
 
 def _find_places(
-    layer: Layer, make: Make, mask: Tensor | None, A: Tensor | None
+    layer: Layer, make: Make, mask: Tensor | None, A: Tensor | None, operator: Host | None
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a node, the mechanism, its arguments, and how gradients get the shape of its output."""
     call = layer.call
     if _is_filter(make):
         if call.filter is None or isinstance(call.filter.module, Plain):
-            operator = _read_operator(layer, A)
+            if operator is None:
+                raise ValueError(f"the values of {call.name or 'its attention'} were not found")
             made = make(operator.like.shape[-3]).to(operator.like.device)
             yield call.node, made, (operator, operator.like), layer.flatten_map
         return
@@ -179,19 +164,20 @@ def _find_places(
         yield node, make(x.shape[-1]).to(x.device), (x, valid), arrange
 
 
-def _read_operator(layer: Layer, A: Tensor | None) -> Host:
-    """Return the map of a layer as an operator like its values, (B, H, N, d)."""
+def _read_operator(layer: Layer, A: Tensor | None) -> Host | None:
+    """Return the map of a layer as an operator like its values (B, H, N, d), None without them."""
     call = layer.call
     v = call.filter.arguments[1] if call.filter is not None else getattr(call.values, "value", None)
     y = call.node.value
     if A is not None and v is not None and y is not None:
         v, y = layer.flatten_map(v), layer.flatten_map(y)
         v = v.repeat_interleave(max(1, A.shape[1] // v.shape[1]), 1)  # groups of heads share values
-        if (A @ v).shape == y.shape and torch.allclose(A @ v, y, rtol=1e-3, atol=1e-4):
+        applied = A @ v
+        if applied.shape == y.shape and torch.allclose(applied, y, rtol=1e-3, atol=1e-4):
             allowed = (A.abs() >= SMALLEST_WEIGHT).to(A.dtype)
             J = allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
             return Host(A.__matmul__, v, J.__matmul__)
-    raise ValueError(f"the values of {call.name or 'its attention'} were not found")
+    return None
 
 
 def _is_filter(make: Make) -> bool:

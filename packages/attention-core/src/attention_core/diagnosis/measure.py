@@ -140,20 +140,17 @@ class Measurer:
         if mask is not None:  # padding may be NaN
             A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
         H = A if maps[1] is maps[0] else H
-        found: dict[str, Any] = {"responses": _average_responses(H, mask)}
+        gains = spectral.dft_response(H, mask)[..., : H.shape[-1] // 2 + 1]
+        found: dict[str, Any] = {"responses": gains.mean(0).tolist()}
         rows = normalize_rows(A)
         if "maps" in self.measures:
-            found["map_responses"] = found["responses"] if H is A else _average_responses(A, mask)
-            found["map_similarity"] = self._compare_maps(rows)
-            found |= _measure_heads(rows, mask)
+            found |= {"map_similarity": self._compare_maps(rows), **_measure_heads(rows, mask)}
         few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
         part = None if mask is None else mask[:few]
         is_decomposed = "decompositions" in self.measures
-        if is_decomposed:
-            found["map_singular_values"] = spectral.singular_values(A[:few]).mean(0).tolist()
-            if projected is not None:
-                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
         if projected is not None:
+            if is_decomposed:
+                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
             found |= _measure_weights(projected, rows[:few] if is_decomposed else None, part)
         return found
 
@@ -239,11 +236,6 @@ def _measure_heads(A: Tensor, mask: Tensor | None) -> dict[str, Any]:
         "map_cosine": spectral.map_cosine(A, mask).mean().item(),
         "head_cosine": spectral.head_cosine(A, mask).mean().item() if A.shape[1] > 1 else None,
     }
-
-
-def _average_responses(H: Tensor, mask: Tensor | None) -> list[list[float]]:
-    response = spectral.dft_response(H, mask)[..., : H.shape[-1] // 2 + 1]
-    return response.mean(0).tolist()
 
 
 def _measure_weights(

@@ -4,7 +4,7 @@ Functions of torch are seen by a mode, so that no class of a model has to be kno
 shapes; it holds the values of those tensors alone that a measurement asks for.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -180,13 +180,7 @@ def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
 
 def list_tensors(value: Any) -> list[Tensor]:
     """Return the tensors in nested tuples, lists and mappings."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        return []
-    return [x for part in value for x in list_tensors(part)]
+    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
 
 
 def list_terms(node: Node) -> list[Node]:

@@ -1,10 +1,12 @@
 """The report of a diagnosis: measures of each layer and head, a table of them, and the verdict."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, Self
+
+from torch.utils._pytree import tree_map
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
 _TABLE_WIDTH = 80  # columns
@@ -51,17 +53,16 @@ class LayerDiagnosis:
     """The measures of one attention layer; a layer that is called twice counts twice.
 
     `index` counts the layers of a `stack`: "model", or "encoder" and "decoder". `segment` counts
-    the stages whose tokens have other sizes.
+    the stages whose tokens have other sizes. `steps` holds the tokens at the `input` of the layer,
+    after the branch of `attention`, after its `residual` sum, and at the end of the layer, `mlp`;
+    a post-LN layer, whose norms follow its sums, has the attention's `norm` and the `mlp_residual`
+    sum too. A step that the layer does not have is absent. `changes` are those of log(HFC/LFC) by
+    `attention`, `cross-attention`, `MLP`, `convolution`, `skip` and `norm`, without outliers.
 
-    `steps` holds the tokens, in this order, at the `input` of the layer, after the branch of
-    `attention`, after its `residual` sum, and at the end of the layer, `mlp`; a layer whose norms
-    follow its sums (post-LN) has the attention's `norm` and the `mlp_residual` sum too. A step that
-    the layer does not have is absent. `changes` are those of log(HFC/LFC) by `attention`,
-    `cross-attention`, `MLP`, `convolution`, `skip` and `norm`, without outliers. Lists over heads
-    are (H,), and (H, N) or (H, N // 2 + 1) for spectra; a head whose map has negative entries has
-    no entropy, which is NaN. Rows of a map that do not sum to 1 are normalized before entropy and
-    eigenvalues. `responses` are of the map that is applied, H(A), `map_responses` of A.
-    `map_similarity` is the cosine of the map and that of the layer before.
+    Lists over heads are (H,), spectra (H, N // 2 + 1). A head whose map has negative entries has no
+    entropy, which is NaN. Rows of a map that do not sum to 1 are normalized before entropy and
+    eigenvalues. `responses` are of the map that is applied, H(A). `map_similarity` is the cosine of
+    the map and that of the layer before.
 
     `eigenvalue_shares`, `value_output_spectrum` (H, d + 1) and `condition_number`, of the whole
     product of the value and output weights, are None where these weights are not found.
@@ -88,9 +89,7 @@ class LayerDiagnosis:
     map_cosine: float = math.nan
     head_cosine: float | None = None
     map_similarity: float | None = None
-    map_singular_values: list[list[float]] = field(default_factory=list, repr=False)
     responses: list[list[float]] = field(default_factory=list, repr=False)
-    map_responses: list[list[float]] = field(default_factory=list, repr=False)
     eigenvalue_shares: dict[str, float] | None = None
     value_output_spectrum: list[list[complex]] | None = field(default=None, repr=False)
     condition_number: float | None = None
@@ -158,7 +157,7 @@ class Diagnosis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON: None where a number is undefined, [real, imaginary]."""
-        return _map_leaves(asdict(self), _convert_leaf)
+        return tree_map(_convert_leaf, asdict(self))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -272,9 +271,8 @@ def average_finite(values: Sequence[float | None]) -> float | None:
 def _flatten_layer(
     layer: LayerDiagnosis, steps: Mapping[str, TokenMeasures | None]
 ) -> dict[str, Any]:
-    names = ["index", "stack", "name", "module", "num_heads", "is_causal", "map_cosine"]
-    names += ["head_cosine", "condition_number"]
-    row: dict[str, Any] = {name: getattr(layer, name) for name in names}
+    names = "index stack name module num_heads is_causal map_cosine head_cosine condition_number"
+    row: dict[str, Any] = {name: getattr(layer, name) for name in names.split()}
     for name in ("attention_entropy", "relative_entropy"):
         row[name] = average_finite(getattr(layer, name))
     for step, tokens in steps.items():
@@ -295,18 +293,10 @@ def _read_layer(content: Mapping[str, Any]) -> LayerDiagnosis:
 
 
 def _to_nan(value: Any) -> Any:
-    return _map_leaves(value, lambda x: math.nan if x is None else x)
+    return tree_map(lambda x: math.nan if x is None else x, value)
 
 
 def _convert_leaf(value: Any) -> Any:
     if isinstance(value, complex):
         return [_convert_leaf(value.real), _convert_leaf(value.imag)]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _map_leaves(value: Any, convert: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _map_leaves(item, convert) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_map_leaves(item, convert) for item in value]
-    return convert(value)

@@ -107,12 +107,11 @@ class PlannedRun:
                 f"diagnose.mask must be boolean (batch, tokens), True for a valid token: {known} "
                 f"in this model, got {tuple(mask.shape)} of {mask.dtype}"
             )
-        masks: list[Tensor | None] = []
-        for layer, shape in zip(layers, shapes, strict=True):
-            if mask is None:
-                masks.append(self.inputs.find_mask(layer.stack == "decoder", shape))
-            else:
-                masks.append(mask.bool() if mask.shape == shape else None)
+        if mask is None:
+            pairs = zip(layers, shapes, strict=True)
+            masks = [self.inputs.find_mask(x.stack == "decoder", shape) for x, shape in pairs]
+        else:
+            masks = [mask.bool() if mask.shape == shape else None for shape in shapes]
         for found in masks:
             few = [] if found is None else (found.sum(1) < 2).nonzero().flatten().tolist()
             if few:
@@ -266,8 +265,7 @@ def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
     if isinstance(first, LayerDiagnosis | TokenMeasures):
         changes = _average_parts([vars(part) for part in parts], sizes)
         if isinstance(first, TokenMeasures):
-            names = first.samples
-            samples = {key: [x for part in parts for x in part.samples[key]] for key in names}
+            samples = {k: [x for part in parts for x in part.samples[k]] for k in first.samples}
             channels = sorted({x for part in parts for x in part.outlier_channels})
             changes |= {"samples": samples, "outlier_channels": channels}
         return replace(first, **changes)
@@ -275,8 +273,7 @@ def _average_parts(parts: list[Any], sizes: list[int]) -> Any:
         return all(parts)
     if not isinstance(first, float | complex):
         return first
-    known = [
-        (x, n) for x, n in zip(parts, sizes, strict=True) if x is not None and x == x
-    ]  # no NaN
+    pairs = zip(parts, sizes, strict=True)
+    known = [(x, n) for x, n in pairs if x is not None and x == x]  # no NaN
     total = sum(n for _, n in known)
     return sum(x * n / total for x, n in known) if known else first

@@ -60,8 +60,7 @@ def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[list[Sum]]:
     by_node = {call.node: call for call in calls}
     found: dict[Node, Sum] = {}
     for node in graph.nodes:
-        made = _make_sum(node, found, by_node)
-        if made is not None:
+        if (made := _make_sum(node, found, by_node)) is not None:
             found[node] = made
     streams: list[list[Sum]] = []
     taken: set[Sum] = set()

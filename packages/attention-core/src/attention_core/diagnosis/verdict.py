@@ -19,14 +19,8 @@ SMOOTHED_FACTOR = 0.5  # HFC/LFC at the last output over that at the first input
 SMALL_CHANGE = 0.05  # a sum of changes of log(HFC/LFC) below which no driver is named
 COLLAPSED_ENTROPY = 0.1  # relative entropy of a layer's maps, below which attention has collapsed
 ALIKE_MAPS = 0.9  # cosine of the maps of two layers that hardly differ
-_NAMES = {
-    "attention": "attention",
-    "cross-attention": "cross-attention",
-    "MLP": "the MLP",
-    "convolution": "the convolution",
-    "skip": "the skip connections",
-    "norm": "the norms",
-}
+_NAMES = {"skip": "the skip connections", "norm": "the norms"}
+_NAMES |= {name: f"the {name}" for name in ("MLP", "convolution")}
 _ANSWERS = {
     "over-smooths": "over-smooths",
     "smooths": "smooths its tokens, and does not over-smooth them",
@@ -62,8 +56,7 @@ def estimate_mean(values: Sequence[float]) -> Interval:
     mean, freedom = fmean(values), len(values) - 1
     if freedom == 0:
         return Interval(mean, mean, mean)
-    known = freedom <= len(_QUANTILES)
-    quantile = _QUANTILES[freedom - 1] if known else 1.96 + 2.65 / freedom
+    quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else 1.96 + 2.65 / freedom
     half = quantile * stdev(values) / math.sqrt(len(values))
     return Interval(mean, mean - half, mean + half)
 
@@ -107,7 +100,11 @@ def _read_logs(tokens: TokenMeasures) -> torch.Tensor:
 
 
 def classify_smoothing(depth: Depth) -> Kind:
-    """Return what the layers of a stack do to their tokens, by its thresholds."""
+    """Return what a stack does to its tokens: borderline where an interval holds a limit.
+
+    The cosine has the limit `OVER_SMOOTHED_COSINE`, or that of the first input if it is higher; the
+    factor of HFC/LFC then has `SMOOTHED_FACTOR`.
+    """
     limit = max(OVER_SMOOTHED_COSINE, depth.cosines[0])
     if depth.cosine.low >= limit:
         return "over-smooths"
@@ -121,11 +118,8 @@ def classify_smoothing(depth: Depth) -> Kind:
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
     """Return three sentences on each stack of layers: encoder and decoder, or the whole model.
 
-    A stack over-smooths if the absolute cosine of its tokens after the last layer is at least
-    `OVER_SMOOTHED_COSINE`, and more than at the first input. It only smooths if HFC/LFC falls to
-    `SMOOTHED_FACTOR` of its value or less. It is borderline where the 95 % interval over samples
-    holds such a threshold. What drives it lowers log(HFC/LFC) most, summed over layers. `reason`
-    says why there is no verdict.
+    `classify_smoothing` has the rules. What drives a stack lowers log(HFC/LFC) most, summed over
+    layers. `reason` says why there is no verdict.
     """
     if reason:
         return f"There is no verdict: {reason}."
@@ -191,7 +185,7 @@ def _name_driver(layers: list[LayerDiagnosis]) -> str:
     changes = sum_changes(layers)
     if not changes:
         return ""
-    names = dict(_NAMES)
+    names = {kind: _NAMES.get(kind, kind) for kind in changes}
     if "cross-attention" in changes:
         names["attention"] = "self-attention"
     listed = ", ".join(f"{names[kind]} {value:+.2f}" for kind, value in changes.items() if value)

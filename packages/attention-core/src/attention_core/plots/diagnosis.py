@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -49,28 +49,25 @@ def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     show_integers(axis, "layer")
 
 
-def plot_diagnosis(
-    diagnosis: Any, theme: str = "light", width: float = 9.6, panels: Literal[3, 6] = 6
-) -> Figure:
-    """Plot a diagnosis, or what its `to_dict` returns, in some panels and the colors of a theme.
+def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> Figure:
+    """Plot a diagnosis, or what its `to_dict` returns, in six panels and the colors of a theme.
 
     They are HFC/LFC and cosine by depth with the limits of the verdict, the change by each step,
-    and of six the response of the maps, the singular values of the tokens, and the shares of
-    dominating eigenvalues. Layers count from 0; in bars, those of a decoder follow its encoder.
+    the response of the maps, the singular values of the tokens, and the shares of dominating
+    eigenvalues. Layers count from 0; in bars, those of a decoder follow its encoder.
     """
     content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
     layers = content["layers"]
     with use_style(theme):
-        figure, axes = make_panels(panels, max(1, min(3, int(width / 2.8))), 2.5, width)
+        figure, axes = make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
         depth = _find_outputs(layers)
         for name in ("hfc_lfc", "token_cosine"):
             _draw_depth(next(axes), name, depth, content.get("limits", {}).get(name))
         draw_changes(next(axes), layers)
-        if panels == 6:
-            _draw_responses(next(axes), layers)
-            tokens = [measures for stack in depth.values() for measures in stack.values()]
-            _draw_singular_values(next(axes), tokens)
-            _draw_shares(next(axes), layers)
+        _draw_responses(next(axes), layers)
+        tokens = [measures for stack in depth.values() for measures in stack.values()]
+        _draw_singular_values(next(axes), tokens)
+        _draw_shares(next(axes), layers)
         figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
         figure.set_facecolor(BACKGROUND[theme])
     return figure

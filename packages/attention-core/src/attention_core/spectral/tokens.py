@@ -101,14 +101,18 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     (tensor(0.3333), tensor(-0.3333))
     """
     check_token_mask("token_cosine", x, mask)
-    unit = F.normalize(x, dim=-1)
-    cosine = unit @ unit.mT
-    cosine = cosine if signed else cosine.abs()
-    n = x.shape[-2]
+    cosine, count = compare_pairs(x, mask)
+    return (cosine if signed else cosine.abs()).sum((-2, -1)) / count
+
+
+def compare_pairs(x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the cosine of each pair of tokens once, (..., N, N), and the number of pairs."""
+    unit, n = F.normalize(x, dim=-1), x.shape[-2]
     pairs = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
     if mask is not None:
         pairs = pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    return (cosine * pairs).sum((-2, -1)) / pairs.sum((-2, -1)).clamp(min=1)
+    # in place: for images of many tokens, memory takes longer than arithmetic
+    return (unit @ unit.mT).mul_(pairs), pairs.sum((-2, -1)).clamp(min=1)
 
 
 def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -1,7 +1,6 @@
 """The command that diagnoses any models: tables, a page with figures, and verdicts."""
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
 from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
 from experiment_kit.diagnosis.model_inputs import find_input_files
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
-from experiment_kit.diagnosis.page import write_diagnosis_page, write_figures
+from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import build_run, load_best_epoch
 from experiment_kit.pages.tables import print_page_table
@@ -38,7 +37,6 @@ def diagnose_models(
     layers: str = "",
     samples: int = 8,
     out: str = "",
-    figure: str = "",
     pretrained: bool = False,
     random: bool = False,
     backbone: str = "",
@@ -64,7 +62,6 @@ def diagnose_models(
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
         out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
-        figure: FILE, for the panels of the verdict of one model, FILE-light.svg and FILE-dark.svg
         pretrained: demand the pretrained weights of timm and of the hub; by default they are taken
             where the cache or the hub has them, and are random elsewhere
         random: take random weights, and do not ask the hub
@@ -94,8 +91,6 @@ def diagnose_models(
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
     several = len(names) > 1 or bool(attached)
-    if figure and several:
-        raise UserError(f"--figure={figure} is of one model: name one")
     options = {
         "mechanisms": chosen if mechanisms != "" or several else None,
         "where": where or None, "layers": layers or None,
@@ -106,7 +101,6 @@ def diagnose_models(
     }  # fmt: skip
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
-    began = time.perf_counter()
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
         for label, part in _attach_each(name, network, attached, trusted):
@@ -123,11 +117,8 @@ def diagnose_models(
     path = Path(out or f"runs/diagnosis/{file}.html")
     steps = {name: step for found in followed.values() for name, step in found.items()}
     write_diagnosis_page(path, reports, notes, steps)
-    if figure:
-        write_figures(figure, reports[names[0]])
     written = ", ".join(map(str, write_reports(path, reports)))
-    took = f"{time.perf_counter() - began:.0f} s"
-    console.print(f"{path}: {took}; {written}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"{path}; {written}", markup=False, highlight=False, soft_wrap=True)
 
 
 def load_model_and_batch(
@@ -165,9 +156,7 @@ def diagnose_network(
     # a run is named by the end of its path
     kind, _, name = model.partition(":")
     short = "/".join(Path(name).parts[-3:]) if kind in ("run", "start") else name
-    names = [re.sub(r"^run\.(model\.)?", "", layer.name) for layer in report.layers]
-    pairs = zip(report.layers, names, strict=True)
-    layers = [replace(layer, name=own) for layer, own in pairs]
+    layers = [replace(x, name=re.sub(r"^run\.(model\.)?", "", x.name)) for x in report.layers]
     return replace(report, model=f"{kind}:{short}", layers=layers)
 
 
@@ -181,10 +170,9 @@ def mask_prefix(
         count = getattr(module, "num_reg_tokens", 0)
         registers = tokens.shape[1] if isinstance(tokens, Tensor) else count
         if classes or registers:
-            if mask is None:
-                mask = torch.ones(report.num_samples, report.num_tokens, dtype=torch.bool)
+            shape = report.num_samples, report.num_tokens
+            mask = torch.ones(shape, dtype=torch.bool) if mask is None else mask.clone()
             first = 0 if "cls" in skipped else classes
-            mask = mask.clone()
             mask[:, first : classes + (registers if "registers" in skipped else 0)] = False
             return mask
     raise UserError(f"--skip={','.join(skipped)}: {report.model} has no class token or register "

@@ -30,6 +30,7 @@ _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
 _IMAGE_SHAPE = (3, 224, 224)
+_MODES = {1: "L"}  # of images, by their channels; RGB for others
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
 _KINDS: dict[str, Kind] = {
     "input_ids": "text", "pixel_values": "image",
@@ -149,16 +150,13 @@ def describe_images(network: Any, weights: str) -> ModelSource:
     config = data.resolve_data_config(model=network)
     if size := getattr(getattr(network, "patch_embed", None), "img_size", None):
         config["input_size"] = (config["input_size"][0], *size)
-    transform, mode = data.create_transform(**config), _choose_mode(config["input_size"][0])
+    transform = data.create_transform(**config)
+    mode = _MODES.get(config["input_size"][0], "RGB")
 
     def encode(images: Sequence[Any]) -> Tensor:
         return torch.stack([transform(image.convert(mode)) for image in images])
 
     return ModelSource(network.eval(), weights, "image", encode)
-
-
-def _choose_mode(channels: int) -> str:
-    return "L" if channels == 1 else "RGB"
 
 
 def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource:
@@ -248,8 +246,8 @@ def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> 
 
 
 def _stack_images(images: Sequence[Any], channels: int, height: int, width: int) -> Tensor:
-    mode = _choose_mode(channels)
-    pixels = [np.array(x.resize((width, height)).convert(mode), np.float32) for x in images]
+    sized = (x.resize((width, height)).convert(_MODES.get(channels, "RGB")) for x in images)
+    pixels = [np.array(x, np.float32) for x in sized]
     x = torch.from_numpy(np.stack(pixels)).reshape(len(images), height, width, -1)
     return x.movedim(-1, 1) / 127.5 - 1
 

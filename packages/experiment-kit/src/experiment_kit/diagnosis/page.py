@@ -1,7 +1,6 @@
 """The page of diagnoses: a comparison, and verdict, layers, steps and maps of each model."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,7 +13,6 @@ from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabula
 from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import PageTable, TableCell
 from experiment_kit.pages.template import embed_figure, write_page
-from experiment_kit.run import write_atomically
 
 _LAYERS = (
     "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "
@@ -60,13 +58,6 @@ def write_diagnosis_page(
         comparison=tabulate_models(reports) if several else None,
         curves=draw_comparison(reports, steps) if several else [],
     )
-
-
-def write_figures(path: str, report: Diagnosis) -> None:
-    """Write the panels of the verdict as `<path>-light.svg` and `<path>-dark.svg`."""
-    for theme in ("light", "dark"):
-        draw = partial(plots.plot_diagnosis, report, theme, panels=3)
-        write_atomically(Path(f"{path}-{theme}.svg"), plots.render_figure(draw, theme=theme))
 
 
 def tabulate_layers(report: Diagnosis) -> PageTable:

@@ -30,7 +30,7 @@ _MAX_TOKENS = 128  # longer texts are cut
 _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 _SAMPLE_RATE = 16_000  # Hz
 _IMAGE_SHAPE = (3, 224, 224)
-_MODES = {1: "L"}  # of images, by their channels; RGB for others
+_MODES = {1: "L"}  # modes of images by their channels; RGB for others
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
 _KINDS: dict[str, Kind] = {
     "input_ids": "text", "pixel_values": "image",

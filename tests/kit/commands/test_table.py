@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
 from experiment_kit.launch import obtain
+from experiment_kit.launch.plan import plan_configs
 from experiment_kit.papers import provenance, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
@@ -149,6 +151,34 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeyp
     assert not [*tmp_path.iterdir()]
 
 
+def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypatch, tmp_path):
+    def choose_point(experiments, grid, options):
+        assert {e.protocol for e in experiments} == {"validation"}
+        assert [*grid] == ["model.filter.K", "model.filter.w0"]
+        return {"model.filter.K": "6", "model.filter.w0": "-0.01"}
+
+    def train(runs, options):
+        for e, run in runs.items():
+            run.folder.mkdir(parents=True)
+            config = {"seed_everything": e.seed, **plan_configs([e])[e]}
+            (run.folder / "config.yaml").write_text(yaml.safe_dump(config))
+            run.write_result(make_result(run, e, metrics={"last/matthews": 0.5}))
+        return 0
+
+    monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
+    monkeypatch.setattr(publish, "refuse_absent_weights", lambda *_: None)
+    monkeypatch.setattr(publish, "choose_point", choose_point)
+    monkeypatch.setattr(publish, "run_missing", train)
+    options = {"rows": ["gfsa-bert_base", "softmax-bert_base"], "columns": ["cola"]}
+    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
+    publish.make_table("gfsa-table-1", select=True, **options, **folders)
+    text = (tmp_path / "out/gfsa-table-1.csv").read_text()
+    assert "gfsa-bert_base-selected,cola,paper,published,2023,50.0000" in text
+    page = (tmp_path / "out/gfsa-table-1.md").read_text()
+    assert "| 2023 | 50.0000 (K=6, w0=-0.01) |" in page
+    assert "TABLE=gfsa-table-1 SELECT=true SEED=2023" in page
+
+
 def test_absent_weights_are_one_sentence_before_training(monkeypatch, tmp_path):
     def refuse_download(*_, **__):
         raise UserError("no network")
@@ -177,6 +207,7 @@ def test_a_table_of_absent_data_measures_nothing_and_says_so(monkeypatch, tmp_pa
     ({"source": "code"}, "There is no source named 'code'; allowed: paper, text, released."),
     ({"source": "text", "rows": ["agf"]}, "--rows and --source both choose rows: name one of them"),
     ({"protocol": "tets"}, "There is no protocol of agf-table-1 named 'tets' (did you mean test?)"),
+    ({"select": True}, "--select: agf-table-1 selects nothing on a validation split"),
     ({"samples": 3}, "--samples: agf-table-1 measures no eigenvalues"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(options, sentence):

@@ -66,9 +66,6 @@ def search(
         select: a validation metric, such as val/accuracy; by default the one that chooses the epoch
         options: the other overlays, the methods, the seeds, and how runs are started
     """
-    optuna = import_library("optuna", "experiment-kit[search]")
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     chosen, spec = ComparisonOptions(app=app, data=data, **options), load_app(app)
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
@@ -91,12 +88,17 @@ def search(
     failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
-        found = Search(seeded, own[method], select or spec.monitor, trials, chosen, optuna)
-        with hold_lock(found.path.with_suffix(".lock")):
-            failures += found.try_points()
-            found.show_best()
+        failures += Search(seeded, own[method], select or spec.monitor, trials, chosen).run()
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
+
+
+def choose_point(experiments: Sequence[Experiment], grid: Grid, options: LaunchOptions) -> Point:
+    """Try all points of a grid; return the best by the metric that chooses the epoch."""
+    metric, trials = load_app(experiments[0].app).monitor, len(list_points(grid))
+    search = Search(experiments, grid, metric, trials, options)
+    search.run()
+    return {key: search.study.best_trial.params[key] for key in grid}
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,14 @@ class Search:
     metric: str
     trials: int
     options: LaunchOptions
-    optuna: Any
+
+    @cached_property
+    def optuna(self) -> Any:
+        """Optuna, without its messages."""
+        optuna = import_library("optuna", "experiment-kit[search]")
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna
 
     @cached_property
     def path(self) -> Path:
@@ -135,6 +144,13 @@ class Search:
     def points(self) -> list[Point]:
         """All points of the grid."""
         return list_points(self.space)
+
+    def run(self) -> int:
+        """Try the points, and write the best one; return how many failed."""
+        with hold_lock(self.path.with_suffix(".lock")):
+            failures = self.try_points()
+            self.show_best()
+        return failures
 
     def try_points(self) -> int:
         """Run the points that have no value, in batches; return how many failed.

@@ -1,7 +1,7 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +10,21 @@ from filelock import FileLock
 from rich.console import Console
 from rich.markup import escape
 
+from experiment_kit.commands.search import choose_point
 from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
 from experiment_kit.launch.obtain import list_missing_weights
-from experiment_kit.launch.options import LaunchOptions, check_list, check_seeds, make_folders
+from experiment_kit.launch.options import (
+    LaunchOptions,
+    check_list,
+    check_seeds,
+    list_points,
+    make_folders,
+    read_grid,
+    set_options,
+)
+from experiment_kit.launch.overlays import NO_OVERLAY
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
@@ -26,11 +36,12 @@ from experiment_kit.papers.results import (
     read_measurement,
     write_results,
 )
-from experiment_kit.papers.spec import PAPER, Cell, TableSpec, find_spec
+from experiment_kit.papers.spec import PAPER, SELECTED, Cell, TableSpec, find_spec
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
 
 Runs = Mapping[Experiment, Run]
+HELD_OUT = NO_OVERLAY["protocol"]  # the protocol that selects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +92,7 @@ def make_table(
     train: bool = True,
     samples: int | str | None = None,
     epoch: Literal["best", "last"] | None = None,
+    select: bool = False,
     **options: Any,
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
@@ -95,6 +107,8 @@ def make_table(
         samples: the number of samples on which eigenvalues are measured, or all; the default is
             that of the table
         epoch: the epoch at which eigenvalues are measured; the default is that of the table
+        select: choose what the paper selects for each column, such as K, by a grid on held-out
+            samples, and make the chosen cells as rows of their own
         options: those of the cells, and of how runs are started
     """
     chosen = TableOptions(**options)
@@ -105,14 +119,20 @@ def make_table(
     cells = spec.list_cells(**chosen.names)
     read_runs(Path(out))  # a mistake in what is published is told before training
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
+    if select and not spec.grids:
+        raise UserError(f"--select: {table} selects nothing on a validation split")
     if chosen.dry_run:
-        print_plan(runs, chosen)
+        print_plan(plan_grids(spec, cells, chosen.folder) if select else runs, chosen)
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return
     possible = list_needed_runs(found, runs)
     if train:
         refuse_absent_weights(table, (e for e, run in possible.items() if not run.has_result))
+    if train and select:
+        found = [*select_options(spec, found, chosen)]
+        runs = plan_runs((cell.experiment for cell in found), chosen.folder)
+        possible = list_needed_runs(found, runs)
     failures = run_missing(possible, chosen) if train and possible else 0
     print_failures(found, runs, console)
     measurements = read_measurements(found, runs)
@@ -126,6 +146,32 @@ def make_table(
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
+
+
+def plan_grids(spec: TableSpec, cells: Iterable[Cell], folder: str) -> Runs:
+    """Plan the runs of all points of the grids; those of the best points follow from results."""
+    grids = {row: read_grid(spec.app, text) for row, text in spec.grids.items()}
+    tried = (
+        set_options(replace(cell.experiment, protocol=HELD_OUT), point, grids[cell.row])
+        for cell in cells
+        for point in (list_points(grids[cell.row]) if cell.row in grids else ())
+    )
+    return plan_runs(tried, folder)
+
+
+def select_options(
+    spec: TableSpec, cells: Sequence[Cell], options: LaunchOptions
+) -> Iterator[Cell]:
+    """Yield the cells of rows that have a grid, each with its best point on held-out samples."""
+    points: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in (cell for cell in cells if cell.row in spec.grids):
+        grid, place = read_grid(spec.app, spec.grids[cell.row]), (cell.row, cell.column)
+        if place not in points:
+            seeded = (c.experiment for c in cells if (c.row, c.column) == place)
+            tried = [replace(e, protocol=HELD_OUT) for e in seeded]
+            points[place] = choose_point(tried, grid, options)
+        experiment = set_options(cell.experiment, points[place], grid)
+        yield replace(cell, row=f"{cell.row}{SELECTED}", experiment=experiment)
 
 
 def set_eigenvalues(spec: TableSpec, **options: Any) -> TableSpec:

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import pandas as pd
 from filelock import FileLock
 
+from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.launch.options import find_path, read_grid, shorten_key
 from experiment_kit.pages.records import read_config, read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
-from experiment_kit.papers.spec import REPORTS
+from experiment_kit.papers.spec import REPORTS, SELECTED, TableSpec
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     compute_digest,
@@ -132,10 +134,20 @@ def tabulate_section(
     lines = [["column", "seed", "value", "run", "commit", "environment"]]
     for line in runs.itertuples():
         value = f"{line.value:.{digits[line.column] + EXTRA_DECIMALS}f}"
+        value += describe_selection(results.spec, line.row, published.get(line.run, {}))
         commit = NOT_RECORDED if line.commit == UNKNOWN else line.commit
         machine = describe_machine(published.get(line.run, {}), line.versions)
         lines.append([headings[line.column], str(line.seed), value, line.run, commit, machine])
     return lines
+
+
+def describe_selection(spec: TableSpec, row: str, run: Mapping[str, Any]) -> str:
+    """Return the options that a grid chose for a run; "" for a row without a grid."""
+    if not row.endswith(SELECTED):
+        return ""
+    grid, config = read_grid(spec.app, spec.grids[row.removesuffix(SELECTED)]), run.get("config")
+    found = {shorten_key(k, grid): read_option(config, find_path(config, k)) for k in grid}
+    return f" ({', '.join(f'{key}={value}' for key, value in found.items())})"
 
 
 def describe_machine(run: Mapping[str, Any], versions: str) -> str:

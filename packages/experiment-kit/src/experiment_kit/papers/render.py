@@ -19,7 +19,7 @@ from experiment_kit.papers.provenance import (
     tabulate_section,
 )
 from experiment_kit.papers.results import CITED, TableResults
-from experiment_kit.papers.spec import PAPER, TableSpec
+from experiment_kit.papers.spec import PAPER, SELECTED, TableSpec
 from experiment_kit.papers.verdicts import EXPLANATION, HEAD, list_statistics
 
 _IN_CODE = "`"  # ends it
@@ -73,13 +73,16 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
     runs, spec = results.select_runs(profile, protocol), results.spec
     setting = f" PROFILE={profile}" if profile != PAPER else ""
     setting += f" PROTOCOL={protocol}" if protocol != spec.protocol else ""
+    rows = runs["row"].str
+    runs = runs.assign(select=rows.endswith(SELECTED), row=rows.removesuffix(SELECTED))
     # the columns of each row that have the same seeds, then the rows that have the same columns
     for keys, name in ((["row", "column"], "seed"), (["row", "seed"], "column"),
                        (["column", "seed"], "row")):  # fmt: skip
-        runs = runs.groupby(keys, sort=False)[name].agg(tuple).reset_index()
+        runs = runs.groupby(["select", *keys], sort=False)[name].agg(tuple).reset_index()
     return [
-        f"make table TABLE={spec.table}{setting} SEED={','.join(map(str, g.seed))} "
-        f'ARGS="--rows=[{",".join(g.row)}] --columns=[{",".join(g.column)}]"'
+        f"make table TABLE={spec.table}{setting}{' SELECT=true' * g.select} "
+        f'SEED={",".join(map(str, g.seed))} ARGS="--rows=[{",".join(g.row)}] '
+        f'--columns=[{",".join(g.column)}]"'
         for g in runs.itertuples()
     ]
 

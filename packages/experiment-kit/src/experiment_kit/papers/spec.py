@@ -20,6 +20,7 @@ PAPER = "paper"  # names the protocol and the source of a table that its spec ha
 SEEDS = (0, 1, 2)
 REPORTS = ("result", "efficiency", "eigenvalues")  # `<report>.json` in the folder of a run
 SOURCES = ("text", "released")
+SELECTED = "-selected"  # ends the key of a row whose options a grid chose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +63,13 @@ class Setting:
 class Row(Setting):
     """A row; `label` names one that the paper does not have, `at` refines it by column.
 
-    `app` trains it where that is not the table's app.
+    `app` trains it where that is not the table's app; `select` is the grid of what the paper
+    selects for each column.
     """
 
     app: str = ""
     label: str = ""
+    select: str = ""
     at: dict[str, Setting] = field(default_factory=dict)
 
 
@@ -161,6 +164,11 @@ class TableSpec:
         return {**self.rows, **others, **self.extra}
 
     @cached_property
+    def grids(self) -> dict[str, str]:
+        """The grids of the rows that have one."""
+        return {key: row.select for key, row in self.all_rows.items() if row.select}
+
+    @cached_property
     def paper(self) -> PaperTable:
         """The table as it is printed."""
         return load_table(self.table)
@@ -169,7 +177,8 @@ class TableSpec:
     def labels(self) -> dict[str, str]:
         """The label of every row in the order of the table, the paper's rows first."""
         own = {key: row.label for key, row in self.all_rows.items() if key not in self.rows}
-        return {**self.paper.labels, **own}
+        labels = {**self.paper.labels, **own}
+        return labels | {f"{key}{SELECTED}": f"{labels[key]} (selected)" for key in self.grids}
 
     @cached_property
     def decimals(self) -> dict[str, int]:
@@ -178,7 +187,7 @@ class TableSpec:
 
     def setting(self, row: str, column: str) -> Setting:
         """Return the setting of a cell."""
-        chosen = self.all_rows[row]
+        chosen = self.all_rows[row.removesuffix(SELECTED)]
         parts = chosen, self.columns[column], chosen.at.get(column, Setting())
         return reduce(Setting.refine, parts, self.default)
 

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -14,6 +16,7 @@ from attention_core.hosts.transformers.trainer import Trainer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.testing import assert_close
 
 from tests.hosts.helpers import filters, randomize
 from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, build, make_inputs
@@ -76,6 +79,35 @@ def test_layers_may_differ_and_shards_are_read(tmp_path):
     again, given = reload(hf.BertModel, tmp_path).double(), make_inputs("bert")
     assert [type(filter) for filter in filters(again)] == [GFSA, AttnScale]
     assert torch.equal(again(**given)[0], model(**given)[0])
+
+
+STOCK = """
+import sys, torch, transformers
+ids = torch.arange(8).view(2, 4)
+for kind in ("AutoModelForCausalLM", "AutoModel"):
+    automatic = getattr(transformers, kind)
+    for trust in (True, False):
+        model = automatic.from_pretrained(sys.argv[1], trust_remote_code=trust).double()
+        torch.save(model(ids)[0], f"{sys.argv[1]}/{kind}-{trust}.pt")
+"""
+
+
+def test_the_stock_from_pretrained_runs_the_code_of_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
+    model, ids = randomize(attach(build("gpt2"), GFSA)), torch.arange(8).view(2, 4)
+    model.save_pretrained(tmp_path)
+    subprocess.run([sys.executable, "-c", STOCK, tmp_path], check=True)
+    for kind, ours in {"AutoModelForCausalLM": model, "AutoModel": model.base_model}.items():
+        trusted, plain = (torch.load(tmp_path / f"{kind}-{trust}.pt") for trust in (True, False))
+        assert_close(trusted, ours(ids)[0])
+        assert (plain - trusted).abs().max() > 1e-2
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    again = load(hf.AutoModelForCausalLM, tmp_path, trust_remote_code=True)
+    again.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "attention_core_models.py").is_file()
+    detach(again).save_pretrained(tmp_path / "plain")
+    assert not (tmp_path / "plain" / "attention_core_models.py").exists()
+    assert "auto_map" not in (tmp_path / "plain" / "config.json").read_text()
 
 
 @pytest.mark.parametrize("saved", [hf.BertModel, hf.BertForMaskedLM])

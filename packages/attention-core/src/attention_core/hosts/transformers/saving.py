@@ -1,17 +1,21 @@
 """Save and load what is attached in the checkpoints of transformers.
 
 `save_pretrained` writes its weights with the others, and `config.attention_core` describes it:
-a group of layers as in `hosts/saving.py`, or a list of such groups if layers differ.
+a group of layers as in `hosts/saving.py`, or a list of such groups if layers differ. `auto_map`
+names code in the folder that calls `load`, for the stock `from_pretrained`.
 """
 
 import json
 from collections.abc import Collection, Iterator
+from functools import wraps
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+import transformers
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
 from attention_core.hosts.saving import (
@@ -32,6 +36,19 @@ except ModuleNotFoundError:  # before transformers 5, which renames no weight
 
 
 WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+MODULE = "attention_core_models"
+IMPORTS = """# AutoModel.from_pretrained(folder, trust_remote_code=True) loads what is attached, too
+from functools import partial
+
+import transformers
+from attention_core.hosts.transformers import load
+"""
+CLASS = """
+
+class {0}(transformers.{0}):
+    from_pretrained = partial(load, transformers.{0})
+"""
+_save_config = PretrainedConfig.save_pretrained
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
@@ -49,6 +66,8 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
     restored = [part for part in find_pretrained(model) if getattr(part.config, FIELD, None)]
     for part in restored:
+        if describe_mechanisms(part):  # by the code in the folder
+            continue
         with convert_errors(str(base)):
             attach_groups(part, _list_groups(part.config.attention_core), str(base), trust)
             _load_weights(part, part.config.name_or_path or base, hub)
@@ -76,6 +95,37 @@ def write_config(model: nn.Module) -> None:
             setattr(part.config, FIELD, groups[0] if len(groups) == 1 else groups)
         elif hasattr(part.config, FIELD):
             delattr(part.config, FIELD)
+            if _list_remote_classes(part.config):
+                del part.config.auto_map
+
+
+def _map_auto_classes(config_class: Any) -> dict[str, str]:
+    """Return the class in the folder's code for each of the library's automatic classes."""
+    names = [name for name in dir(transformers) if name.startswith("AutoModel")]
+    tables = {name: getattr(getattr(transformers, name), "_model_mapping", {}) for name in names}
+    found = {name: table.get(config_class, None) for name, table in tables.items()}
+    # a tuple of classes: transformers chooses by the architecture in the config
+    kinds = {name: kind for name, kind in found.items() if isinstance(kind, type)}
+    return {name: f"{MODULE}.{kind.__name__}" for name, kind in kinds.items()}
+
+
+def _list_remote_classes(config: Any) -> list[str]:
+    paths = (getattr(config, "auto_map", None) or {}).values()
+    return sorted({path.rpartition(".")[2] for path in paths if str(path).startswith(MODULE)})
+
+
+@wraps(_save_config)
+def save_config(config: Any, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+    """Save a config as transformers does; where it describes a filter, with code that loads it."""
+    if hasattr(config, FIELD) and not getattr(config, "auto_map", None):
+        config.auto_map = _map_auto_classes(type(config))
+    _save_config(config, save_directory, *args, **kwargs)
+    if classes := _list_remote_classes(config):
+        code = IMPORTS + "".join(CLASS.format(name) for name in classes)
+        (Path(save_directory) / f"{MODULE}.py").write_text(code, encoding="utf-8")
+
+
+PretrainedConfig.save_pretrained = save_config
 
 
 def _list_groups(described: Any) -> list[dict[str, Any]]:

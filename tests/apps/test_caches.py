@@ -16,7 +16,7 @@ from attention_nlp.tokenizer import train_cached_tokenizer
 from attention_speech.audio import Transcript, build_manifest
 from attention_speech.synthesis.corpus import make_corpus
 from attention_speech.tokenizer import Tokenizer, train_tokenizer
-from experiment_kit.data.cache_files import MANIFEST
+from experiment_kit.data.folders import MANIFEST
 
 TEXTS = ["red green blue", "gold and grey", "black, white or pink"] * 30
 

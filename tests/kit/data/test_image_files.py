@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import UnreadableImageError, load_image, note_frames
-from experiment_kit.data.visible_files import list_visible_files
 from PIL import Image
 
 RAMP = np.linspace(0, 65535, 256).astype(np.uint16)[None]

@@ -5,10 +5,19 @@ import random
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.loaders import bucketed_loader, build_train_loader, sorted_loader
+from experiment_kit.data.loaders import (
+    BucketSampler,
+    EpochSampler,
+    bucketed_loader,
+    build_train_loader,
+    sorted_loader,
+)
 from experiment_kit.errors import UserError
 from experiment_kit.training.lightning_patches import RestoreLoops
+from hypothesis import given
+from hypothesis import strategies as st
 from lightning.pytorch import LightningModule
+from timm.data.distributed_sampler import RepeatAugSampler
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
 from tests.kit.trainers import SaveAndExit, make_trainer
@@ -147,7 +156,7 @@ def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(change
         fit(Net(**changed), ckpt_path=tmp_path / "c.ckpt", **limits)
 
 
-LENGTHS = [1 + index % 5 for index in range(SIZE)]
+SIZES = [1 + index % 5 for index in range(SIZE)]
 
 
 class BucketNet(Net):
@@ -166,13 +175,13 @@ class BucketNet(Net):
     def train_dataloader(self):
         options = {"seed": 1, "largest": 4, "num_workers": self.workers}
         options |= {"trainer": self.trainer, "collate_fn": default_collate}
-        return bucketed_loader(Items(), LENGTHS, self.budget, **options)
+        return bucketed_loader(Items(), SIZES, self.budget, **options)
 
     def val_dataloader(self):
         return self.predict_dataloader()[0] if self.trainer.overfit_batches else []
 
     def predict_dataloader(self):
-        return [sorted_loader(Items(), LENGTHS, 9.0, collate_fn=default_collate) for _ in range(2)]
+        return [sorted_loader(Items(), SIZES, 9.0, collate_fn=default_collate) for _ in range(2)]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -201,4 +210,104 @@ def test_lightning_predicts_each_item_once():
     for batches in make_trainer().predict(BucketNet()):
         found = [index for batch in batches for index in batch]
         assert sorted(found) == list(range(SIZE))
-        assert [LENGTHS[index] for index in found] == sorted(LENGTHS)
+        assert [SIZES[index] for index in found] == sorted(SIZES)
+
+
+LENGTHS = st.lists(st.floats(0.1, 30), min_size=1, max_size=40)
+
+
+def list_items(sampler: EpochSampler) -> list:
+    return [chosen for _, _, chosen in sampler]
+
+
+@given(LENGTHS, st.floats(1, 60), st.integers(1, 9), st.integers(0, 3), st.booleans())
+def test_each_item_once_an_epoch_within_the_budget(lengths, budget, largest, epoch, shuffle):
+    sampler = BucketSampler(lengths, budget, 1, largest, shuffle, epoch)
+    batches = list_items(sampler)
+    assert sorted(item for batch in batches for item in batch) == list(range(len(lengths)))
+    assert len(batches) == len(sampler)
+    for batch in batches:
+        padded = len(batch) * max(lengths[item] for item in batch)
+        assert len(batch) <= largest
+        assert len(batch) == 1 or padded <= budget * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda seed, size=SIZE, **place: EpochSampler(size, seed, **place),
+        lambda seed, size=SIZE, **place: BucketSampler(SIZES[:size], 6.0, seed, 3, **place),
+    ],
+    ids=["items", "buckets"],
+)
+class TestAnOrder:
+    def test_a_function_of_seed_and_epoch_alone(self, build):
+        orders = [list_items(build(seed, epoch=e)) for seed in (0, 1) for e in range(3)]
+        torch.manual_seed(5)
+        sampler = build(0)
+        for epoch in range(3):
+            sampler.set_epoch(epoch)
+            assert list_items(sampler) == orders[epoch]
+        assert len({str(order) for order in orders}) == 6  # seed 1 is not seed 0 shifted
+        assert len({len(order) for order in orders}) == 1
+
+    @given(st.integers(1, SIZE), st.integers(1, 7), st.integers(0, 2**40))
+    def test_ranks_have_equally_many_and_leave_none_out(self, build, size, replicas, seed):
+        options = [{"num_replicas": replicas, "rank": rank} for rank in range(replicas)]
+        ranks = [list_items(build(seed, size, **own)) for own in options]
+        dealt = [item for turn in zip(*ranks, strict=True) for item in turn]
+        whole = list_items(build(seed, size))
+        assert dealt == [whole[place % len(whole)] for place in range(len(dealt))]
+        assert len(whole) <= len(dealt) < len(whole) + replicas
+
+    def test_a_skip_is_for_the_first_iteration_of_its_epoch(self, build):
+        whole, other = list(build(3, epoch=1)), list(build(3, epoch=2))
+        sampler = build(3, epoch=1, skip=4)
+        sampler.set_epoch(1)
+        assert len(sampler) == len(whole)
+        assert [list(sampler), list(sampler)] == [whole[4:], whole]
+        sampler = build(3, epoch=1, skip=4)
+        sampler.set_epoch(2)
+        assert list(sampler) == other
+
+
+def test_batches_change_from_epoch_to_epoch_and_padding_stays_small():
+    lengths = np.random.default_rng(0).lognormal(2.2, 0.5, 3000).clip(1, 30).tolist()
+    sampler = BucketSampler(lengths, 300, seed=0)
+    seen = []
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        batches = list_items(sampler)
+        padded = sum(len(batch) * max(lengths[item] for item in batch) for batch in batches)
+        assert 1 - sum(lengths) / padded < 0.1
+        assert padded / len(batches) > 0.8 * 300
+        seen.append({frozenset(batch) for batch in batches})
+        means = [np.mean([lengths[item] for item in batch]) for batch in batches]
+        assert abs(np.corrcoef(means, range(len(means)))[0, 1]) < 0.4  # no curriculum
+    assert not seen[0] & seen[1]
+
+
+@given(st.integers(1, 900), st.integers(1, 7), st.integers(2, 4))
+def test_repeats_follow_the_rule_of_timm(size, replicas, repeats):
+    for rank in range(replicas):
+        one = {"num_replicas": replicas, "rank": rank}
+        theirs = RepeatAugSampler(range(size), shuffle=False, num_repeats=repeats, **one)
+        ours = EpochSampler(size, 0, shuffle=False, repeats=repeats, **one)
+        assert list_items(ours) == list(theirs)
+        assert len(ours) == len(theirs)
+
+
+@pytest.mark.parametrize(
+    ("build", "match"),
+    [
+        (lambda: EpochSampler(0, 0), "sampler.size must be"),
+        (lambda: EpochSampler(1, 0, repeats=0), "sampler.repeats must be"),
+        (lambda: BucketSampler([], 1.0, 0), "must be positive"),
+        (lambda: BucketSampler([1.0, 0.0], 1.0, 0), "must be positive"),
+        (lambda: BucketSampler([1.0], 0.0, 0), "must be positive"),
+        (lambda: BucketSampler([float("nan")], 1.0, 0), "must be positive"),
+    ],
+)
+def test_an_argument_that_is_not_positive_is_an_error(build, match):
+    with pytest.raises(ValueError, match=match):
+        build()

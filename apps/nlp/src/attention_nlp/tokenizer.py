@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
 from tokenizers import (
     Tokenizer,

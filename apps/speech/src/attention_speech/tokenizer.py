@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sentencepiece
-from experiment_kit.data.cache_files import make_cache
 from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError, convert_user_errors
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding

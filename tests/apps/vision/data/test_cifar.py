@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from attention_vision.data import CIFAR, Augment
-from experiment_kit.data.cifar_files import read_cifar_file
+from experiment_kit.data.image_files import read_cifar_file
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
 from rich.console import Console
 from rich.progress import Progress

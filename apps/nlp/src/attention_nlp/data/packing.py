@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.utils.data import Dataset

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.loaders import build_train_loader, is_overfitting
-from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 from tokenizers import Regex, normalizers
 from torch.utils.data import DataLoader, Dataset

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
-from experiment_kit.data.cifar_files import read_cifar_file
+from experiment_kit.data.image_files import read_cifar_file
 
 from attention_sequence.data.long_range import Examples, LongRangeData, TaskInfo
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import list_visible_files, make_cache
 from experiment_kit.data.image_files import load_image
-from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError
 from rich.console import Console
 from rich.progress import track

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 from experiment_kit.data.datamodule import split_stratified
-from experiment_kit.data.visible_files import list_visible_files
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.errors import UserError
 
 from attention_sequence.data.long_range import (

@@ -10,7 +10,7 @@ from typing import Any
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.data.download import Download
-from experiment_kit.data.visible_files import list_visible_files
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.errors import UserError
 
 from attention_speech.audio import Manifest, Transcript, Utterance, build_manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import make_cache
 
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.synthesis.formants import DIGITS, draw_speaker, synthesize_words

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.cifar_files import read_cifar_file
 from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.data.image_files import read_cifar_file
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import InMemoryImages

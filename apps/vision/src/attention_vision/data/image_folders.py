@@ -12,8 +12,8 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
+from experiment_kit.data.folders import is_hidden
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
-from experiment_kit.data.visible_files import is_hidden
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import make_dataset
 

@@ -1,4 +1,4 @@
-"""Image files of any depth, read by one rule."""
+"""Image files of any depth, read by one rule, and CIFAR's binary files."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -101,3 +101,24 @@ def format_names(names: Sequence[str]) -> str:
     'a, b, c, ...'
     """
     return ", ".join([*names[:3], *["..."] * (len(names) > 3)])
+
+
+def read_cifar_file(path: Path, labels: int, num_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read color planes (N, 3, 1024) and classes (N,), the last of the labels of a record.
+
+    A record is one or two labels and 3 x 32 x 32 bytes. Raises UserError for a file that is absent,
+    empty or truncated, and for a label out of range. https://www.cs.toronto.edu/~kriz/cifar.html
+    """
+    if not path.is_file():
+        raise UserError(f"{path} does not exist")
+    data, record = np.fromfile(path, np.uint8), labels + 3 * 1024
+    if not len(data) or len(data) % record:
+        raise UserError(f"{path} has {len(data)} bytes, not one or more records of {record} bytes")
+    rows = data.reshape(-1, record)
+    classes = rows[:, labels - 1].astype(np.int64)
+    if classes.max() >= num_classes:
+        row = int(classes.argmax())
+        raise UserError(
+            f"{path}: record {row} has label {classes[row]}, not 0 to {num_classes - 1}"
+        )
+    return rows[:, labels:].reshape(-1, 3, 1024), classes

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_frames
-from experiment_kit.data.visible_files import list_visible_files
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import load_app
 

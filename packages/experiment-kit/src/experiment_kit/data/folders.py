@@ -1,6 +1,7 @@
-"""Folders of files that follow from others: all are as the manifest says, or are made anew."""
+"""Folders of files: those of people, without what systems add, and those that are made of them."""
 
 import json
+import re
 import sys
 import zlib
 from collections.abc import Callable
@@ -12,6 +13,12 @@ from experiment_kit.run import has_content, write_atomically, write_folder_once
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
 _BLOCK = 1 << 24  # bytes that are read at once
+# copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
+_HIDDEN = re.compile(
+    r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume Information|lost\+found|"
+    r"((eh)?thumbs\.db|desktop\.ini)$)",
+    re.IGNORECASE,
+)
 
 
 def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
@@ -66,3 +73,19 @@ def _hash_file(path: Path, size: int, date: int, number: int) -> int:
         while block := file.read(_BLOCK):
             value = zlib.crc32(block, value)
     return value
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a name, or a folder of a relative path, was added by a system.
+
+    >>> is_hidden("cat/.ipynb_checkpoints/1.jpg"), is_hidden("cat/Thumbs.db"), is_hidden("a.b/c.d")
+    (True, True, False)
+    """
+    return _HIDDEN.search(path) is not None
+
+
+def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
+    """List the files below a folder whose names end in a suffix, in the order of names."""
+    found = (path for path in sorted(folder.rglob("*")) if path.name.lower().endswith(suffixes))
+    visible = (path for path in found if not is_hidden(str(path.relative_to(folder))))
+    return [path for path in visible if path.is_file()]

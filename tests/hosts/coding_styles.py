@@ -52,6 +52,25 @@ class Einsum(Softmax):
         return torch.einsum("bhij,bhjd->bhid", F.softmax(logits, dim=-1), v)
 
 
+class Ellipses(Softmax):
+    def attend(self, q, k, v):
+        logits = torch.einsum("...id,...jd->...ij", q, k) * q.shape[-1] ** -0.5
+        return torch.einsum("...ij,...jd->...id", logits.softmax(-1), v)
+
+
+class TokensFirst(Softmax):
+    """Queries, keys and values as (B, N, H, d)."""
+
+    @staticmethod
+    def split(x):
+        return x.unflatten(-1, (HEADS, -1))
+
+    def attend(self, q, k, v):
+        logits = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
+        weights = F.log_softmax(logits, -1).exp()
+        return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
+
+
 class Biased(Softmax):
     """Relative positions as a learned bias."""
 
@@ -174,6 +193,25 @@ class InPlace(Base):
         return x
 
 
+class OneFunction(Base):
+    """Gains in one function with the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.rand(DIM))
+
+    def layer(self, i, x):
+        x = torch.addcmul(x, self.gain, self.attn[i](self.n1[i](x)))
+        return torch.lerp(x, self.mlp[i](self.n2[i](x)), 0.3)
+
+
+class FirstInput(Base):
+    """The first input, added again by each layer."""
+
+    def layer(self, i, x):
+        return 0.2 * self.seen[0] + 0.8 * super().layer(i, x)
+
+
 class Shared(Base):
     """One layer, called several times."""
 
@@ -257,8 +295,30 @@ class Macaron(Base):
         return x + 0.5 * self.mlp[i](self.n3[i](x))
 
 
+class Ordered(nn.Module):
+    def __init__(self, *functions: nn.Module) -> None:
+        super().__init__()
+        self.functions = nn.ModuleList(map(PreNorm, functions))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for function in self.functions:
+            x = x + function(x)
+        return x
+
+
+class First(Base):
+    """Blocks whose first step is an MLP."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Ordered(make_mlp(), Softmax()) for _ in range(DEPTH))
+
+    def layer(self, i, x):
+        return self.blocks[i](x)
+
+
 class Cross(Base):
-    """A decoder that reads a memory, with MLPs that add nothing."""
+    """A decoder that reads a memory of its input, with MLPs that add nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -269,7 +329,7 @@ class Cross(Base):
             nn.init.zeros_(mlp[-1].bias)
 
     def forward(self, x):
-        self.context = self.memory(torch.ones(B, 1, DIM)) + torch.zeros(B, 6, DIM)
+        self.context = self.memory(x.mean(1, keepdim=True)) + torch.zeros(B, 6, DIM)
         return super().forward(x)
 
     def layer(self, i, x):
@@ -288,6 +348,22 @@ class Images(Base):
         y = self.n1[i](x).flatten(0, 1)
         x = x + self.attn[i](y).unflatten(0, (B, 2))
         return x + self.mlp[i](self.n2[i](x))
+
+
+class Channels(Base):
+    """Tokens as (B, D, N)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.ModuleList(nn.Conv1d(DIM, DIM, 1) for _ in range(DEPTH))
+
+    def forward(self, x):
+        super().forward(x.mT)
+        self.seen = [x.mT for x in self.seen]
+
+    def layer(self, i, x):
+        x = x + self.attn[i](self.n1[i](x.mT)).mT
+        return x + self.conv[i](x)
 
 
 class Flattened(Base):
@@ -330,6 +406,8 @@ STYLES = {
     "exponentials": lambda: Base(Exponentials),
     "one fused call": lambda: Base(Fused),
     "einsum": lambda: Base(Einsum),
+    "einsum of ellipses": lambda: Base(Ellipses),
+    "einsum of tokens first": lambda: Base(TokensFirst),
     "relative bias": lambda: Base(Biased),
     "written RMS norm": lambda: Base(norm=RMSNorm),
     "post-norm": PostNorm,
@@ -338,6 +416,10 @@ STYLES = {
     "parallel in another order": ParallelInOrder,
     "LayerScale and drop path": Scaled,
     "in place": InPlace,
+    "one function with the sum": OneFunction,
+    "first input again": FirstInput,
+    "MLP first": First,
+    "channels first": Channels,
     "shared layers": Shared,
     "gradient checkpointing": Checkpointed,
     "PreNorm wrappers": Wrapped,

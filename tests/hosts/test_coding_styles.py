@@ -117,13 +117,22 @@ def test_an_interval_that_holds_a_limit_is_borderline():
     assert "samples would decide" in verdict
 
 
-def test_gated_residuals_have_no_verdict_and_a_reason():
-    class Gated(Base):
-        def layer(self, i, x):
-            gate = self.n2[i](x).sigmoid()
-            return gate * x + (1 - gate) * self.attn[i](self.n1[i](x))
+class Gated(Base):
+    def layer(self, i, x):
+        gate = self.n2[i](x).sigmoid()
+        return gate * x + (1 - gate) * self.attn[i](self.n1[i](x))
 
-    report = diagnose(Gated(), make_tokens(), mechanisms=[])
+
+class Stacked(Base):
+    """Sums over an axis of their own."""
+
+    def layer(self, i, x):
+        return torch.stack([x, self.attn[i](self.n1[i](x))]).sum(0)
+
+
+@pytest.mark.parametrize("model", [Gated, Stacked])
+def test_tokens_without_a_stream_have_no_verdict_and_a_reason(model):
+    report = diagnose(model(), make_tokens(), mechanisms=[])
     assert report.verdict.startswith("There is no verdict: no residual stream was found")
     assert len(report.layers) == DEPTH
 

@@ -5,6 +5,7 @@ queries and keys, or the operator that a filter receives.
 """
 
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ _MAP_FUNCTIONS = {
     *("dropout", "mul", "div", "add", "sub", "masked_fill", "where", "nan_to_num", "relu", "exp"),
     *("conv2d", "linear", "batch_norm", "layer_norm", "instance_norm", "normalize", "softmax"),
     *("pad", "getitem", "split", "cat", "softplus", "sigmoid", "square", "pow", "tanh", "cos"),
-    *("clamp", "clamp_min"),
+    *("clamp", "clamp_min", "log_softmax"),
 }
 _MAX_STEPS = 24  # between the values and the product of queries and keys
 
@@ -135,9 +136,11 @@ def _find_axes(node: Node, formed: Node, values: Node, place: int) -> tuple[int,
         length = values.shape[-2 if place == 0 else -1]
         return (*others, query, key) if formed.shape[key] == length else ()
     equation = node.args[0]
-    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+    if not isinstance(equation, str) or "->" not in equation:
         return ()
-    left, output = equation.replace(" ", "").split("->")
+    equation = equation.replace(" ", "")
+    more = len(formed.shape) - len(equation.split("->")[0].split(",")[place].replace("...", ""))
+    left, output = equation.replace("...", ascii_uppercase[:more]).split("->")
     terms = left.split(",")
     map_axes, value_axes = terms[place], terms[1 - place]
     keys = [x for x in map_axes if x in value_axes and x not in output]

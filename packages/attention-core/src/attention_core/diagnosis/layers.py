@@ -207,14 +207,14 @@ def _name_stacks(streams: list[list[Sum]]) -> list[str]:
 def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
     """Return a layer for each attention; a sum between two belongs to the block that makes it."""
     starts = [i for i, made in enumerate(sums) if made.attention is not None]
-    bounds = [0]
-    for before, start in pairwise(starts):
-        bound = start
-        after, ahead = ({*sums[i].node.modules} for i in (start, before))
-        while bound > before + 1:
-            around = {*sums[bound - 1].node.modules}
-            if len(around & after) <= len(around & ahead):
-                break
+    modules = [{*made.node.modules} for made in sums]
+    bounds = []
+    for place, start in enumerate(starts):
+        other = starts[place - 1]  # another block: that before, or the last one
+        bound, least = start, other + 1 if place else 0
+        while bound > least and len(modules[bound - 1] & modules[start]) > len(
+            modules[bound - 1] & modules[other]
+        ):
             bound -= 1
         bounds.append(bound)
     ends = [*bounds[1:], len(sums)]
@@ -229,7 +229,7 @@ def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end
     assert attention.attention is not None
     call, added = attention.attention
     is_alone = sum(map(len, attention.branches.values())) == 1
-    steps = {"input": attention.carried, "attention": added}
+    steps = {"input": group[0].carried, "attention": added}
     last, closing = group[-1].node, _find_closing_norm(sums, place.stop, end)
     if is_alone:
         steps["residual"] = attention.node
@@ -271,7 +271,8 @@ def _find_axes(model: nn.Module, sums: list[Sum], call: AttentionCall) -> tuple[
         return False, any(trace_stream(node)[-1].name in CONVOLUTIONS for node in branches)
     N = call.shape[-1]
     if shape[0] != N or len(shape) < MIN_TOKEN_AXES:
-        return False, False
+        samples = prod(call.shape[:-3] or call.shape[:1])
+        return False, shape[-1] == N != shape[-2] and samples % shape[0] == 0
     around = map(model.get_submodule, call.node.modules)
     is_first = any(getattr(module, "batch_first", True) is False for module in around)
     return shape[1] != N or is_first, False
@@ -305,8 +306,9 @@ def _join_composed(layers: list[Layer]) -> bool:
     paths = [(x.steps["input"], iterate_ancestors(x.steps["attention"], first)) for x in layers]
     for _, y, x in pairs:
         between = [*iterate_ancestors(x, y.index, {y})]
-        if y not in between:
-            return False
+        passed = {parent for node in between if node is not y for parent in node.parents}
+        if y not in between or any(p.index < y.index and p.numel >= x.numel for p in passed):
+            return False  # tokens pass by the layer
         paths.append((x, iter(between)))
     if any(is_full_sum(node) and node.shape == x.shape for x, path in paths for node in path):
         return False

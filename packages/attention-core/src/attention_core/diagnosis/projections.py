@@ -108,7 +108,7 @@ def read_projections(
     if not (closest.values <= _find_tolerance(few)).all() or not _are_close(z, heads):
         return None
     V = V[closest.indices]
-    groups = call.values.shape[-3] if len(call.values.shape) > 3 else shape[1]
+    groups = len(V) * shape[1] // heads.shape[-1]  # their heads have the channels of each map
     V = V.reshape(groups, -1, V.shape[1]).repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
     return ProjectedTokens(V, W, shape[1], x, y)
 

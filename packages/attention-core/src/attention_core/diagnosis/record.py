@@ -30,6 +30,11 @@ RESHAPES = (
     *("mT", "expand", "expand_as", "clone", "detach", "to", "type", "type_as", "float", "double"),
     *("half", "bfloat16", "requires_grad", "data", "alias", "rearrange"),
 )
+# sums of the stream in one function, written out for the graph
+_WRITTEN_OUT: dict[str, Callable[..., Tensor]] = {
+    "addcmul": lambda x, a, b, *, value=1: x + value * (a * b),
+    "lerp": lambda x, y, weight: (1 - weight) * x + weight * y,
+}
 # functions that make a tensor of what is no tensor, such as a list of tokens
 _CONVERSIONS = ("tensor", "as_tensor", "from_numpy", "asarray")
 
@@ -121,6 +126,9 @@ class _Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         changed = _find_changed(func, args, kwargs)
+        if changed is None and (formula := _WRITTEN_OUT.get(getattr(func, "__name__", ""))):
+            with self:
+                return formula(*args, **kwargs)
         if changed is not None:
             before = self.find_or_add(changed)
             if before.value is changed:

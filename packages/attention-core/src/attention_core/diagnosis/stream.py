@@ -82,18 +82,22 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
     if len(node.shape) < 2 or not is_full_sum(node):
         return None
     a, b = list_terms(node)
+    ways = []
     for carried, branch in ((a, b), (b, a)):
         path = trace_stream(carried)
-        root = path[-1]
-        before = found.get(root)
-        passed = [*_walk_back(before)]
-        elements = {root, *(made.node for made in passed), *(made.carried for made in passed[-1:])}
+        ways.append(([*_walk_back(found.get(path[-1]))], path, branch))
+    # the longest chain first: the other addend may be the first input once more
+    for passed, path, branch in sorted(ways, key=lambda way: -len(way[0])):
+        carried, before = path[0], found.get(path[-1])
+        own = {path[-1], *(made.node for made in passed)}
+        origin = trace_stream(passed[-1].carried) if passed else path
+        elements = own | {origin[0], origin[-1]}
         if not _descends_from(branch, elements):
             continue
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
         for part in _split_branch(branch, elements):
-            kind, inside = _classify(part, elements, calls)
+            kind, inside = _classify(part, elements, own, calls)
             made.branches.setdefault(kind, []).append(part)
             made.calls += inside
             square = next((call for call in inside if call.is_square), None)
@@ -190,7 +194,10 @@ def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
 
 
 def _classify(
-    branch: Node, elements: Collection[Node], calls: dict[Node, AttentionCall]
+    branch: Node,
+    elements: Collection[Node],
+    own: Collection[Node],
+    calls: dict[Node, AttentionCall],
 ) -> tuple[Kind, list[AttentionCall]]:
     first = min(element.index for element in elements)
     stop = {*elements, *calls}
@@ -198,7 +205,7 @@ def _classify(
     found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
     if found:
         keys = [key for call in found for key in call.keys]
-        is_self = any(_descends_from(key, elements) for key in keys)
+        is_self = any(_descends_from(key, own) for key in keys)
         return "attention" if is_self else "cross-attention", found
     names = {node.name for node in inside}
     if names.intersection(CONVOLUTIONS):

@@ -27,7 +27,7 @@ from experiment_kit.diagnosis.model_sources import load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS, ROW
 from experiment_kit.launch.plan import find_data, load_app
-from experiment_kit.papers.figures.models import load_run_model
+from experiment_kit.papers.figures.entries import load_run_model
 from experiment_kit.papers.spec import PAPER, load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything

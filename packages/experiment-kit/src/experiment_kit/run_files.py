@@ -18,6 +18,7 @@ from experiment_kit.errors import UserError, convert_user_errors, shorten_text
 MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
 _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"
+_RESTORE = "restore it, or move the run away to train it again"
 T = TypeVar("T")
 
 
@@ -72,6 +73,11 @@ def read_report(folder: Path, source: str, **expected: str) -> dict[str, Any] | 
     if content is not None and not isinstance(content.get("metrics"), dict):
         raise UserError(f"{path} has no mapping metrics: {_REMEASURE}")
     return content
+
+
+def read_config(path: Path) -> dict[str, Any] | None:
+    """Return the config of a run; None if there is none. UserError if it is damaged."""
+    return read_mapping(path, _RESTORE, yaml.safe_load)
 
 
 def read_starts(folder: Path) -> list[dict[str, Any]]:

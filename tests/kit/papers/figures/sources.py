@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
-from experiment_kit.papers.figures.models import DrawnModel
+from experiment_kit.papers.figures.entries import DrawnModel
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter

@@ -17,9 +17,14 @@ from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
-from experiment_kit.pages.records import RunRecord, read_run_record
+from experiment_kit.pages.records import (
+    RunRecord,
+    compare_settings,
+    flatten_settings,
+    read_run_record,
+    tabulate_runs,
+)
 from experiment_kit.pages.run_figures import draw_figures
-from experiment_kit.pages.run_settings import compare_settings, flatten_settings, tabulate_runs
 from experiment_kit.pages.tables import (
     MISSING,
     MeanDeviation,
@@ -27,8 +32,8 @@ from experiment_kit.pages.tables import (
     TableCell,
     find_best,
     print_page_table,
+    write_page,
 )
-from experiment_kit.pages.template import write_page
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 

@@ -19,8 +19,7 @@ from experiment_kit.papers.figures.entries import (
     name_runs,
 )
 from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, load_panels
-from experiment_kit.papers.figures.result_figures import RESULT_FIGURES
-from experiment_kit.papers.figures.run_figures import RUN_FIGURES
+from experiment_kit.papers.figures.result_figures import RESULT_FIGURES, RUN_FIGURES
 from experiment_kit.run import write_atomically
 
 

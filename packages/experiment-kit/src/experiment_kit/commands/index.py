@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from experiment_kit.errors import UserError
-from experiment_kit.pages.template import link_file
+from experiment_kit.pages.tables import link_file
 from experiment_kit.papers.cells import NOT_COMPARABLE, CellResult
 from experiment_kit.papers.provenance import list_sections
 from experiment_kit.papers.render import escape_markdown, render_table

@@ -19,8 +19,7 @@ from attention_core.diagnosis.verdict import (
 from attention_core.plots import plot_curves
 
 from experiment_kit.pages.run_figures import PageFigure
-from experiment_kit.pages.tables import MISSING, PageTable, TableCell
-from experiment_kit.pages.template import embed_figure
+from experiment_kit.pages.tables import MISSING, PageTable, TableCell, embed_figure
 from experiment_kit.run import write_atomically
 
 Reports = Mapping[str, Diagnosis]  # by the name of the model

@@ -11,8 +11,7 @@ from attention_core.diagnosis.report import make_columns, number_layers
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
-from experiment_kit.pages.tables import PageTable, TableCell
-from experiment_kit.pages.template import embed_figure, write_page
+from experiment_kit.pages.tables import PageTable, TableCell, embed_figure, write_page
 
 _LAYERS = (
     "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "

@@ -27,7 +27,7 @@ from experiment_kit.launch.overlays import (
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs
 from experiment_kit.launch.ray import choose_places
-from experiment_kit.pages.run_settings import flatten_settings
+from experiment_kit.pages.records import flatten_settings
 
 Grid = dict[str, list[str]]  # options -> the text of each value
 

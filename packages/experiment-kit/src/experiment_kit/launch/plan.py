@@ -16,10 +16,9 @@ from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, r
 from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
-from experiment_kit.pages.records import read_config
 from experiment_kit.parsing import find_weight_decay, repeat_weight_decay, restrict_classes
 from experiment_kit.run import Run
-from experiment_kit.run_files import load_state
+from experiment_kit.run_files import load_state, read_config
 
 LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
 GROUPS = ("trainer", "model", "run", "spectral")  # groups of options; every other key is one option

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from experiment_kit.pages.records import RunRecord, summarize_seeds
-from experiment_kit.pages.template import embed_figure
+from experiment_kit.pages.tables import embed_figure
 
 LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps

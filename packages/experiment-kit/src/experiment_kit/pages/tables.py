@@ -1,16 +1,31 @@
-"""Tables of a page and of the terminal, and the best value of a column."""
+"""Tables of the terminal and of static pages, and the pages, each a file that needs no network.
 
+A page is a Jinja2 template that extends `page.html`; `macros.html` has tables, figures and lists.
+"""
+
+import base64
 import math
-from collections.abc import Mapping, Sequence
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
+from attention_core.plots import render_figure
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from experiment_kit.run import write_atomically
 
 CONFIDENCE = 0.95
 MISSING = "–"
@@ -137,3 +152,33 @@ def make_terminal_tables(
 
 def _measure_width(columns: Sequence[Sequence[str]]) -> int:
     return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
+
+
+def write_page(path: Path, template: str, **context: Any) -> None:
+    """Render a template of this package into one file; `command` is the one that is running."""
+    environment = Environment(
+        loader=PackageLoader("experiment_kit.pages"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    command = shlex.join(["allpass", *sys.argv[1:]])
+    text = environment.get_template(template).render(command=command, **context)
+    write_atomically(path, text)
+
+
+def embed_figure(draw: Callable[[str], Any], label: str) -> Markup:
+    """Draw a figure in both themes; return an image for each, with a name for screen readers."""
+    files = [render_figure(partial(draw, theme), theme=theme) for theme in ("light", "dark")]
+    light, dark = (f"data:image/svg+xml;base64,{base64.b64encode(f).decode()}" for f in files)
+    return Markup(
+        '<picture><source media="(prefers-color-scheme: dark)" srcset="{}">'
+        '<img src="{}" alt="{}"></picture>'
+    ).format(dark, light, label)
+
+
+def link_file(file: Path, page: Path) -> str:
+    """Return the address of a file relative to the page that names it.
+
+    >>> link_file(Path("runs/a b/log.txt"), Path("runs/reports/page.html"))
+    '../a%20b/log.txt'
+    """
+    return quote(Path(os.path.relpath(file, page.parent)).as_posix())

@@ -12,12 +12,13 @@ from filelock import FileLock
 from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.options import find_path, read_grid, shorten_key
-from experiment_kit.pages.records import read_config, read_scalars
+from experiment_kit.pages.records import read_scalars
 from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
 from experiment_kit.papers.spec import REPORTS, SELECTED, TableSpec
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import (
     compute_digest,
+    read_config,
     read_mapping,
     read_report,
     read_starts,

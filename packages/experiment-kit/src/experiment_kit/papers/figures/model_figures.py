@@ -16,8 +16,13 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
-from experiment_kit.papers.figures.entries import FigureEntry, PanelRuns
-from experiment_kit.papers.figures.models import DrawnModel, load_model, load_run_model
+from experiment_kit.papers.figures.entries import (
+    DrawnModel,
+    FigureEntry,
+    PanelRuns,
+    load_model,
+    load_run_model,
+)
 
 ORDERS = range(2, 11)  # K
 MAX_COLUMNS = 6  # attention maps side by side

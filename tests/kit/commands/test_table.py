@@ -11,9 +11,8 @@ import pytest
 import yaml
 from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
-from experiment_kit.launch import obtain
 from experiment_kit.launch.plan import plan_configs
-from experiment_kit.papers import provenance, render
+from experiment_kit.papers import cost, provenance, render
 from experiment_kit.papers import results as table_results
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import open_results
@@ -184,7 +183,7 @@ def test_absent_weights_are_one_sentence_before_training(monkeypatch, tmp_path):
         raise UserError("no network")
 
     monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
-    monkeypatch.setattr(obtain, "fetch_hub_files", refuse_download)
+    monkeypatch.setattr(cost, "fetch_hub_files", refuse_download)
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
     sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: make weights MODEL=cait_s24"
     folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}

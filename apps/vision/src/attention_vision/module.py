@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from attention_core import Plain
 from attention_core.checks import check_ints, check_probabilities, check_sizes
 from attention_core.hosts.hook_points import Position
+from experiment_kit.data.download import PRETRAINED, find_timm_weights
 from experiment_kit.errors import UserError
-from experiment_kit.launch.obtain import PRETRAINED, find_timm_weights
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay
 from timm.layers import DropPath

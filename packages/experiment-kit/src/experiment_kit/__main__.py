@@ -29,8 +29,8 @@ COMMANDS = {  # the module, the function in it, and its help
     "plan": ("commands.plan", "plan_tables", "say what a table or a paper costs and lacks"),
     "index": ("commands.index", "make_index", "write the page of all printed tables"),
     "reproduce": ("commands.reproduce", "reproduce", "run a cell of every table"),
-    "data": ("launch.obtain", "obtain_data", "download or draw a data set"),
-    "weights": ("launch.obtain", "obtain_weights", "download pretrained weights"),
+    "data": ("commands.obtain", "obtain_data", "download or draw a data set"),
+    "weights": ("commands.obtain", "obtain_weights", "download pretrained weights"),
     "efficiency": ("commands.measure", "run_efficiency", "measure the cost of a model"),
     "eigenvalues": ("commands.measure", "run_eigenvalues", "measure eigenvalues of a run"),
 }  # fmt: skip

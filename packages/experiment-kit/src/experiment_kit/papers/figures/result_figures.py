@@ -30,7 +30,7 @@ Means = Mapping[tuple[str, str], float]  # by row and column
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
 CONDITION, SPECTRUM = r"\w+/condition_number/layer_(\d+)", r"\w+/psi/layer_(\d+)(/mean)?"
 LOSSES, EPOCH = ("train/loss", "val/loss"), "train/epoch"
-Curves = dict[str, pd.DataFrame]  # of a label, by the title of their panel
+Curves = dict[str, pd.DataFrame]  # by the title of their panel
 
 
 def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from experiment_kit.commands import obtain
 from experiment_kit.data.download import Download, HubFiles
-from experiment_kit.launch import obtain
 from experiment_kit.launch.overlays import list_overlays
 from experiment_kit.launch.plan import find_data, load_app
 

@@ -13,6 +13,7 @@ if [ "${1:-}" = --quick ]; then
 elif python -c "import xdist" 2> /dev/null; then
   TESTS+=(-n 8)
 fi
+mkdir -p benchmarks/results
 LOGS=$(mktemp -d) FAILED=0 TABLE=benchmarks/results/$(date +%F)-$DEVICE-checks.md
 printf '# Checks on %s\n\n| step | result | seconds |\n|---|---|---:|\n' "$DEVICE" > "$TABLE"
 
@@ -41,7 +42,7 @@ for app in graph nlp sequence speech vision; do
     --trainer.precision=bf16-mixed --trainer.max_epochs=1 --trainer.limit_train_batches=2 \
     --trainer.limit_val_batches=1 --trainer.limit_test_batches=1"
 done
-run_step benchmarks timm 500 python benchmarks/run.py "${SIZE[@]}" --device "$DEVICE" \
+run_step benchmarks timm 900 python benchmarks/run.py "${SIZE[@]}" --device "$DEVICE" \
   --only operators agf vision --write "$LOGS"
 sed 1d "$LOGS"/*-"$DEVICE"-*.md >> "$TABLE"
 echo "wrote $TABLE"

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from attention_core import spectral
 from attention_core.diagnosis.report import TokenMeasures
-from attention_core.spectral.tokens import compare_pairs, count_directions
+from attention_core.spectral.tokens import count_directions
 
 # an outlier channel has this many times the energy of the median channel
 OUTLIER_CHANNEL = 100.0
@@ -20,12 +20,9 @@ def summarize_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     if mask is not None:
         x = x.where(mask.unsqueeze(-1), 0.0)  # padding may be NaN
-    names = ("hfc_lfc", "hfc_share", "high_frequency_norm")
+    names = ("hfc_lfc", "hfc_share", "high_frequency_norm", "token_cosine")
     found = {name: getattr(spectral, name)(x, mask) for name in names}
-    cosine, count = compare_pairs(x, mask)
-    signed = cosine.sum((-2, -1)) / count
-    found["token_cosine"] = cosine.abs_().sum((-2, -1)) / count
-    del cosine
+    signed = spectral.token_cosine(x, mask, signed=True)
     sigma = torch.linalg.svdvals(x)  # rows of zeros, of padding, do not change them
     channels, tokens = find_outliers(x, mask)
     trimmed = {name: found[name] for name in ("hfc_lfc", "token_cosine")}

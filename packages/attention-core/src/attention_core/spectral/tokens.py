@@ -12,6 +12,8 @@ from torch import Tensor
 from attention_core.checks import check_tensors
 from attention_core.operators import masked_mean
 
+_BLOCK = 128  # tokens
+
 
 def check_token_mask(function: str, x: Tensor, mask: Tensor | None) -> None:
     """Refuse tokens that are no tensor (..., N, D), and a mask that is not of these tokens."""
@@ -101,18 +103,17 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     (tensor(0.3333), tensor(-0.3333))
     """
     check_token_mask("token_cosine", x, mask)
-    cosine, count = compare_pairs(x, mask)
-    return (cosine if signed else cosine.abs()).sum((-2, -1)) / count
-
-
-def compare_pairs(x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the cosine of each pair of tokens once, (..., N, N), and the number of pairs."""
-    unit, n = F.normalize(x, dim=-1), x.shape[-2]
-    pairs = torch.ones(n, n, dtype=torch.bool, device=x.device).triu(1)
+    unit, count = F.normalize(x, dim=-1), torch.tensor(x.shape[-2], device=x.device)
     if mask is not None:
-        pairs = pairs & mask.unsqueeze(-1) & mask.unsqueeze(-2)
-    # in place: for images of many tokens, memory takes longer than arithmetic
-    return (unit @ unit.mT).mul_(pairs), pairs.sum((-2, -1)).clamp(min=1)
+        unit, count = unit.where(mask.unsqueeze(-1), 0.0), mask.sum(-1)
+    own = unit.square().sum((-2, -1))
+    if signed:
+        both = unit.sum(-2).square().sum(-1)
+    else:  # in blocks that a cache holds, as images have many tokens
+        blocks = unit.split(_BLOCK, -2)
+        sums = [torch.linalg.vector_norm(rows @ unit.mT, 1, (-2, -1)) for rows in blocks]
+        both = torch.stack(sums).sum(0)
+    return (both - own) / (count * (count - 1)).clamp(min=1)
 
 
 def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ Functions of torch are seen by a mode, so that no class of a model has to be kno
 shapes; it holds the values of those tensors alone that a measurement asks for.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +14,6 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 _ALIASES = {
     **{"iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub"},
@@ -120,11 +119,14 @@ class _Recorder(TorchFunctionMode):
         super().__init__()
         self.graph, self.constants, self.keep = Graph(), constants, keep or ()
         self.modules: tuple[str, ...] = ()
+        self.is_paused = False  # inside of a filter, which counts as one function
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.is_paused:
+            return func(*args, **kwargs)
         changed = _find_changed(func, args, kwargs)
         if changed is None and (formula := _WRITTEN_OUT.get(getattr(func, "__name__", ""))):
             with self:
@@ -149,7 +151,7 @@ class _Recorder(TorchFunctionMode):
     def add(self, y: Tensor, name: str, args: Any = (), kwargs: Any = None) -> Node:
         """Add the node of a tensor: of a function, or of a module whose functions are not seen."""
         kwargs = kwargs or {}
-        parents = tuple(x for x in tree_leaves((args, kwargs)) if isinstance(x, Node))
+        parents = tuple(_list_leaves((args, kwargs), Node))
         index = len(self.graph.nodes)
         if parents:
             is_constant = all(parent.is_constant for parent in parents)
@@ -165,7 +167,11 @@ class _Recorder(TorchFunctionMode):
         return self.graph.find_node(x) or self.add(x, "")
 
     def _to_nodes(self, given: Any) -> Any:
-        return tree_map(lambda x: self.find_or_add(x) if isinstance(x, Tensor) else x, given)
+        if isinstance(given, Tensor):
+            return self.find_or_add(given)
+        if isinstance(given, dict):
+            return {key: self._to_nodes(x) for key, x in given.items()}
+        return tuple(map(self._to_nodes, given)) if isinstance(given, tuple | list) else given
 
 
 def _name_function(func: Any) -> str:
@@ -188,7 +194,18 @@ def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
 
 def list_tensors(value: Any) -> list[Tensor]:
     """Return the tensors in nested tuples, lists and mappings."""
-    return [x for x in tree_leaves(value) if isinstance(x, Tensor)]
+    return _list_leaves(value, Tensor)
+
+
+def _list_leaves(value: Any, kind: type) -> list[Any]:
+    # torch's function for this takes longer than a small model
+    if isinstance(value, kind):
+        return [value]
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return []
+    return [x for part in value for x in _list_leaves(part, kind)]
 
 
 def list_terms(node: Node) -> list[Node]:
@@ -225,13 +242,15 @@ def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
         inputs = [recorder.find_or_add(x) for x in list_tensors((args, kwargs))]
         call = ModuleCall(name, module, len(graph.calls), len(graph.nodes), inputs)
         if name.rpartition(".")[2] == "filter" and len(args) == 2:
-            call.arguments = args
+            call.arguments, recorder.is_paused = args, True
+            call.inputs += map(recorder.find_or_add, list_tensors(vars(args[0])))
         graph.calls.append(call)
         opened.append(call)
         recorder.modules = tuple(call.name for call in opened)
 
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         call = opened.pop()
+        recorder.is_paused = recorder.is_paused and not call.arguments
         for y in list_tensors(output):
             # a function of another library is not seen by the mode
             node = graph.find_node(y) or recorder.add(y, type(module).__name__, tuple(call.inputs))

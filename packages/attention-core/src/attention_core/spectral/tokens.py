@@ -110,7 +110,7 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     if signed:
         both = unit.sum(-2).square().sum(-1)
     else:  # in blocks that a cache holds, as images have many tokens
-        blocks = unit.split(_BLOCK, -2)
+        blocks = torch.split(unit, _BLOCK, -2)
         sums = [torch.linalg.vector_norm(rows @ unit.mT, 1, (-2, -1)) for rows in blocks]
         both = torch.stack(sums).sum(0)
     return (both - own) / (count * (count - 1)).clamp(min=1)

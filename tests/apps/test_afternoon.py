@@ -52,16 +52,15 @@ def test_the_page_of_own_data_runs_as_it_stands(folder, capsys) -> None:
     assert (long.read_result()["epochs"], short.read_result()["epochs"]) == (3, 1)
     assert short.read_result().items() >= {"data": "Stripes", "method": "gfsa"}.items()
     assert (short.folder / "predictions.pt").is_file()
-    run_app(
-        APP, ["fit", str(short.folder), "--trainer.max_epochs=2", "--seed_everything=1", *QUIET]
-    )
+    other = ["--trainer.max_epochs=2", "--seed_everything=1", "--trust=mine.Stripes"]
+    run_app(APP, ["fit", str(short.folder), *other, *QUIET])
     assert "starts from nothing" in capsys.readouterr().out
 
 
 def test_an_own_model_trains_and_is_tested_by_the_folder_of_its_run(folder, capsys) -> None:
     run = run_block(2)
     assert run.parse(run.folder)[1:4] == ("Stripes", "Patches", "gfsa")
-    run_app(APP, ["test", str(run.folder), *QUIET])
+    run_app(APP, ["test", str(run.folder), "--trust=mine.Stripes,my_model.Patches", *QUIET])
     assert "test/accuracy" in capsys.readouterr().out
 
 

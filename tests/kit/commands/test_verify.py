@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def run(finished, tmp_path):
     """A copy of the run in a place of its own."""
-    return shutil.copytree(finished, tmp_path / "moved" / finished.name)
+    return shutil.copytree(finished, tmp_path.joinpath("moved", *finished.parts[-4:]))
 
 
 def test_a_run_that_was_moved_is_verified_and_nothing_of_it_is_changed(run, capsys) -> None:
@@ -70,19 +71,22 @@ def strangers_run(run, stranger):
     "diagnose run:{run} --samples=1",
     "disagreements {run} {run}",
     "figure gfsa-2 --model=run:{run}",
+    "test {run}",
+    "fit {run} --trainer.max_steps=3",
 ])  # fmt: skip
 def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(
     command, strangers_run, stranger, read_error, monkeypatch
 ) -> None:
     folder = find_data("sequence", "japanese_vowels")
     words = ["allpass", *command.format(run=strangers_run, data=folder).split()]
+    start = partial(run_app, load_app("sequence")) if words[1] in ("test", "fit") else main
     monkeypatch.setattr(sys, "argv", words)
-    error = read_error(main)
+    error = read_error(start)
     assert f"config.yaml names {stranger.name}, which is no class of this project" in error
     assert f"allow it by --trust={stranger.name}" in error
     assert not stranger.has_run
     monkeypatch.setattr(sys, "argv", [*words, f"--trust={stranger.name}"])
-    main()
+    start()
     assert stranger.has_run
 
 

@@ -13,9 +13,9 @@ import io
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from functools import cache, cached_property, reduce
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cache, cached_property, partial, reduce
 from inspect import signature
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,7 +41,7 @@ from experiment_kit.data.identity import explain_changed_data, record_data
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.naming import name_run
-from experiment_kit.parsing import ConfigFile, ConfigParser
+from experiment_kit.parsing import ConfigFile, ConfigParser, restrict_classes
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
 from experiment_kit.scoring import score_and_write_result
 from experiment_kit.training import lightning_patches as patches
@@ -66,21 +66,27 @@ class AppCLI(LightningCLI):
     def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
         self.app, self.preemption = app, PreemptionHandler()
         self.arguments, self.source = expand_arguments(app, sys.argv[1:] if args is None else args)
-        self.arguments, self.own_model = take_model(self.arguments)
+        self.restrict: Callable[[], AbstractContextManager[None]] = nullcontext
+        if self.source:  # its config is data, that of `-c` is not
+            trust = [a.removeprefix("--trust=") for a in self.arguments if "--trust=" in a]
+            self.arguments = [a for a in self.arguments if "--trust=" not in a]
+            self.restrict = partial(restrict_classes, self.source / "config.yaml", ",".join(trust))
         patches.prefer_int_in_unions()
-        super().__init__(
-            self.own_model or app.model,
-            LightningDataModule,
-            subclass_mode_data=True,
-            save_config_callback=None,
-            auto_configure_optimizers=False,
-            parser_class=ConfigParser,
-            parser_kwargs={
-                "prog": f"attention-{app.name}",
-                "version": describe_version(app.package),
-            },
-            args=self.arguments,
-        )
+        with self.restrict():
+            self.arguments, self.own_model = take_model(self.arguments)
+            super().__init__(
+                self.own_model or app.model,
+                LightningDataModule,
+                subclass_mode_data=True,
+                save_config_callback=None,
+                auto_configure_optimizers=False,
+                parser_class=ConfigParser,
+                parser_kwargs={
+                    "prog": f"attention-{app.name}",
+                    "version": describe_version(app.package),
+                },
+                args=self.arguments,
+            )
         self.config, self.subcommand = self.parsed, self.parsed.subcommand
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
@@ -167,7 +173,8 @@ class AppCLI(LightningCLI):
         """
         stand_ins = self.app.shape_only_data.items() if shape_only else ()
         makers = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins]
-        with convert_user_errors(TypeError, ValueError), explain_absent_size(self.app.links):
+        kinds = TypeError, ValueError
+        with self.restrict(), convert_user_errors(*kinds), explain_absent_size(self.app.links):
             built = self.parser.instantiate(self.config, instantiators=makers)[self.subcommand]
         return built.model, built.data
 
@@ -175,7 +182,7 @@ class AppCLI(LightningCLI):
         """Seed, then build `model`, `datamodule` and `trainer`."""
         self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
         seed_everything(self.settings.seed_everything, workers=True)
-        with explain_absent_size(self.app.links):
+        with self.restrict(), explain_absent_size(self.app.links):
             super().instantiate_classes()
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

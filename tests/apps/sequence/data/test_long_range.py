@@ -119,10 +119,14 @@ def test_ids_hold_the_codes_and_no_more(codes, truncate) -> None:
     assert ids.tolist() == [code + 1 for code in kept] + [0] * (9 - len(kept))
 
 
-def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch) -> None:
+def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_DIR", raising=False)
     data = set_up(ListOps("drawn"))
     assert [len(data.splits[split]) for split in SPLITS] == [1920, 40, 40]
     assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.splits["val"])
-    assert tmp_path / ListOps.find_data("drawn") == tmp_path / "runs/data/listops-drawn"
+    (file,) = Path("runs/data/listops-drawn").rglob("basic_test.tsv")
+    content = file.read_bytes()
+    file.write_bytes(content[: content.rindex(b"\n", 0, -1) + 1])  # a row is missing
+    assert len(set_up(ListOps("drawn")).splits["test"]) == 40
+    assert "basic_test.tsv is missing or not as it was written" in capsys.readouterr().err

@@ -175,6 +175,7 @@ LAYOUTS = [
     ("train/ val/ valid/ test/", OWN, "photos/valid is not read: 8 images\n"),
     ("seg_train/ seg_test/ pred/", (*APART, "seg_test"), "photos/pred is not read: 8 images\n"),
     ("01_train1/ 02_test1/", (*APART, "02_test1"), ""),
+    ("trainval/ tests/", (*APART, "tests"), ""),
     ("train/ test/ more/", (*APART, "test"), "photos/more is not read: 8 images\n"),
     ("train/ test/1.jpg", (4, 2, 2, "train"), "photos/test is not read: 1 images\n"),
     ("train/ val/ test/1.jpg", (*APART, "val"), "photos/test is not read: 1 images\n"),

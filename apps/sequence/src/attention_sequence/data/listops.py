@@ -4,10 +4,12 @@ https://arxiv.org/abs/1804.06028
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from experiment_kit.data.cache_files import make_cache
 from experiment_kit.errors import UserError
 
 from attention_sequence.data.long_range import (
@@ -72,7 +74,8 @@ class ListOps(LongRangeData):
         if self.dataset_name == "drawn":
             from attention_sequence.generate import listops  # numba takes a second to import
 
-            folder = listops.write_dataset(folder, count=2000, num_workers=1)
+            draw = partial(listops.write_dataset, count=2000, num_workers=1)
+            folder = make_cache(folder, draw) / "listops-1000"
         return read_expressions(folder / _FILES[split])
 
 

@@ -33,7 +33,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLIT = re.compile(
     r"(?:\w+[-_ ])?"
-    r"(?:(?P<train>train(?:ing)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval)|(?P<test>test(?:ing)?))"
+    r"(?:(?P<train>train(?:ing|val)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval)|"
+    r"(?P<test>test(?:ing|s)?))"
     r"(?:[-_ ]?(?:set|data|images?|\d+))?",
     re.IGNORECASE,
 )

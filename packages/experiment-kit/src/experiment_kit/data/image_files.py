@@ -16,7 +16,9 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _SAMPLE_FORMAT, _SIGNED = 258, 262, 339, 2  # tags of TIFF
+# tags of TIFF, and values of the last two
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339
+_APART, _SIGNED = 2, 2
 
 
 class UnreadableImageError(UserError):
@@ -48,8 +50,11 @@ def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
 def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode == "F":
         raise ValueError("its pixels are of floating point: save them as whole numbers")
-    if image.mode == "L" and getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT) == (_SIGNED,):
+    tags = getattr(image, "tag_v2", {})
+    if image.mode == "L" and tags.get(_SAMPLE_FORMAT) == (_SIGNED,):
         raise ValueError("its pixels are signed: save them as 0 to 255")
+    if tags.get(_PLANES) == _APART and max(tags.get(_BITS_PER_SAMPLE, (0,))) > 8:
+        raise ValueError("its planes of 16 bits are apart, which Pillow misreads: save 8 bits")
     image = image.convert("LA") if image.mode == "La" else image  # multiplied by their alpha
     if image.mode.startswith("I"):
         image = _reduce_depth(image, path)

@@ -259,16 +259,6 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> N
     assert list_differences(whole, run) == []
 
 
-@pytest.mark.robustness
-@pytest.mark.parametrize("step", range(1, 7))
-def test_a_stop_at_any_batch_changes_nothing(finished, workspace, step: int) -> None:
-    case, whole = finished
-    folder = workspace / f"broken-{case.name}-{step}"
-    stop_training(case, folder, step, *STEPS, method="gfsa")
-    run = case.fit(folder, *STEPS, method="gfsa")
-    assert list_differences(whole, run) == []
-
-
 def test_a_finished_run_is_left_alone(finished) -> None:
     case, run = finished
     before = (run.folder / "result.json").stat().st_mtime_ns

@@ -64,17 +64,6 @@ def test_recordings_of_a_csv_file(root: Path) -> None:
         WavFolder(index="mine/list.csv").read_utterances()
 
 
-def test_series_of_ts_files(root: Path) -> None:
-    head = "@problemName mine\n@univariate true\n@equalLength true\n@classLabel true a b\n@data\n"
-    (root / "mine").mkdir()
-    for split in ("TRAIN", "TEST"):
-        rows = "".join(f"{n},{n + 1},{n + 2}:{'ab'[n % 2]}\n" for n in range(10))
-        (root / f"mine/mine_{split}.ts").write_text(head + rows)
-    data = UEA("mine")
-    data.setup("fit")
-    assert (data.num_features, data.num_classes, data.max_length) == (1, 2, 3)
-
-
 def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
     (root / "mine.csv").write_text("text,more,label\n" + 2 * "a b,c d,good\nb a,d c,bad\n")
     (root / "named.txt").write_text("one\ttwo\n\nthree\tfour\n")

@@ -35,10 +35,3 @@ def test_every_method_acts_on_every_architecture(architecture: str, method: str)
     changed = module.task.predict(module.model, batch)
     detach(module.model)
     assert not torch.allclose(changed, module.task.predict(module.model, batch), atol=1e-6)
-
-
-@pytest.mark.parametrize("backbone", ["minilm", "gpt_tiny"])
-def test_the_data_has_the_weights_of_the_model(backbone: str) -> None:
-    fit = NLP.parse(backbone=backbone)
-    linked = [fit.data.init_args[name] for name in ("architecture", "weights")]
-    assert linked == [fit.model.architecture, fit.model.weights]

@@ -1,7 +1,6 @@
 """The classifier: its slots, its loss, its score, and runs on sequences of tokens."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,16 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.apps.cases import SEQUENCE
-from tests.apps.contract import find_run, interrupt_training
 from tests.apps.sequence.long_range_files import LENGTH, SHORT, long_and_short_item, write_listops
 
 SMALL = {"dim": 8, "num_heads": 2, "num_layers": 1, "ffn_dim": 12}
 LENGTHS = {"truncate": 40, "max_length": LENGTH}
 BRIEF = ("--trainer.limit_train_batches=5", "--spectral.every_n_steps=0")
-STEPS = (
-    *("--trainer.max_steps=14", "--trainer.val_check_interval=4"),
-    "--model.schedule.init_args.warmup=4",
-)
 
 
 def test_a_length_from_the_files_reaches_the_model(tmp_path) -> None:
@@ -91,36 +85,10 @@ def test_every_method_takes_long_sequences(method: str, tmp_path) -> None:
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.parameters())
 
 
-def fit_listops(root: Path, folder: str, *extra: str):
-    arguments = (*SHORT, *STEPS, f"--data.init_args.data_dir={root}", *extra)
-    return SEQUENCE.fit(root / folder, *arguments, data="listops", method="gfsa", profile="")
-
-
-def test_steps_bound_a_run_and_an_interruption_changes_nothing(tmp_path, monkeypatch) -> None:
-    """Six batches an epoch: it ends in the third, and stops in the second between validations."""
-    write_listops(tmp_path)
-    whole = fit_listops(tmp_path, "whole")
-    with monkeypatch.context() as patch:
-        interrupt_training(patch, SEQUENCE, step=9)
-        with pytest.raises(SystemExit) as stop:
-            fit_listops(tmp_path, "broken")
-    assert stop.value.code == 75
-    assert find_run(tmp_path / "broken").read_result() is None
-    resumed = fit_listops(tmp_path, "broken")
-    for name in ("step=14.ckpt", "best.ckpt"):
-        one, other = (
-            torch.load(run.checkpoint_folder / name, weights_only=True)["state_dict"]
-            for run in (whole, resumed)
-        )
-        assert all(torch.equal(one[key], other[key]) for key in one)
-    one, other = (run.read_result() for run in (whole, resumed))
-    assert one["hash"] == other["hash"]
-    assert one["metrics"]["test/loss"] == other["metrics"]["test/loss"]
-
-
 def test_a_mistake_in_the_middle_of_a_run_is_a_sentence(tmp_path, capsys) -> None:
     write_listops(tmp_path)
+    arguments = (*SHORT, f"--data.init_args.data_dir={tmp_path}", "--model.network=null")
     with pytest.raises(SystemExit) as stop:
-        fit_listops(tmp_path, "runs", "--model.network=null")
+        SEQUENCE.fit(tmp_path, *arguments, data="listops", profile="")
     assert stop.value.code == 2
     assert "error: SeriesClassifier takes series" in capsys.readouterr().err

@@ -161,13 +161,6 @@ def test_stereo_is_averaged_and_eight_kilohertz_are_resampled() -> None:
     assert resample_wave(torch.zeros(441), 44100).shape == (160,)
 
 
-def test_raw_files_of_an4_are_read() -> None:
-    wave = (make_tone() * 32767).astype(">i2")
-    path = write_bytes("a.raw", wave.tobytes())
-    assert probe_audio(path) == (0.2, SAMPLE_RATE, 1)
-    np.testing.assert_array_equal((load_audio(path).numpy() * 32768).round(), wave)
-
-
 def write_mixed_corpus() -> tuple[dict[str, Path], dict[str, Transcript]]:
     audio = {
         "a-1": write_audio("a-1.flac"),

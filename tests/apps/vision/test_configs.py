@@ -4,7 +4,6 @@ import pytest
 import torch
 from attention_vision import APP
 from experiment_kit.cli import AppCLI
-from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
 from experiment_kit.training.efficiency import count_macs, count_parameters
@@ -89,11 +88,3 @@ def test_a_model_has_the_printed_size_and_multiply_adds(row: str) -> None:
     millions = count_parameters(network)["parameters"] / 1e6
     assert millions == pytest.approx(printed["params_m"], abs=0.1)
     assert count_macs(network, inputs)[0] / 1e9 == pytest.approx(printed["flops_g"], rel=0.01)
-
-
-@pytest.mark.parametrize("data", ["imagenet_1k", "imagenet_100"])
-def test_agf_by_name_is_the_experiment_of_its_table(data: str) -> None:
-    assert fill_defaults("vision", data, method="agf")["backbone"] == "deit_small"
-    assert fill_defaults("vision", data, method="gfsa")["backbone"] == "deit_tiny"
-    chosen = fill_defaults("vision", data, method="agf", backbone="deit_tiny")
-    assert (chosen["backbone"], chosen["recipe"]) == ("deit_tiny", "agf")

@@ -163,15 +163,6 @@ def test_accumulated_gradients_are_those_of_more_devices(one, tmp_path) -> None:
     assert difference(one, tmp_path) < 1e-5
 
 
-def test_a_stop_waits_for_the_gradients_that_are_being_accumulated(tmp_path) -> None:
-    fit(tmp_path / "whole", 8, 6)
-    # from the second batch of a pair
-    with stop_when(lambda trainer, number: trainer.current_epoch == 0 and number >= 3):
-        assert exit_status(tmp_path / "resumed", 8, 6) == 75
-    fit(tmp_path / "resumed", 8, 6)
-    assert difference(tmp_path / "whole", tmp_path / "resumed") == 0
-
-
 def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
     start_at = find_run(two[0] / "fsdp").checkpoint_folder / "step=3.ckpt"
     fit(tmp_path, 16, 3, f"--ckpt_path={start_at}")

@@ -24,7 +24,9 @@ def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
     torch.save({"model": published}, tmp_path / "published.pth")
     run = {f"model.{name}": w for name, w in stock.state_dict().items()}
     torch.save({"state_dict": run | {"loss.x": torch.ones(1)}}, tmp_path / "best.ckpt")
-    for name in ("published.pth", "best.ckpt"):
+    other = {f"model.net.{name}": w for name, w in stock.state_dict().items()}
+    torch.save({"state_dict": other}, tmp_path / "other.ckpt")
+    for name in ("published.pth", "best.ckpt", "other.ckpt"):
         options = {"model_kwargs": TINY, "checkpoint": str(tmp_path / name), "ema": 0.9}
         module = VisionClassifier(7, 32, **options).eval()
         assert_close(module.model(x), stock(x))

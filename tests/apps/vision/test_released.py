@@ -55,13 +55,3 @@ def test_a_method_says_whose_parameters_have_one_name(tmp_path) -> None:
     for method, sentence in {"featscale": "has parameters of attnscale", "x": "is one of"}.items():
         with pytest.raises(UserError, match=sentence):
             load_network(path, BACKBONE, method)
-
-
-@pytest.mark.parametrize("prefix", ["net.", "backbone.", "model.net."])
-def test_weights_of_a_module_around_the_network_are_found(prefix, tmp_path) -> None:
-    weights = build_model("deit_tiny_patch16_224", 5, 32).state_dict()
-    content = {"state_dict": {prefix + name: w for name, w in weights.items()}}
-    content["state_dict"]["loss.weight"] = torch.ones(5)
-    torch.save(content, tmp_path / "x.ckpt")
-    network, _ = load_network(str(tmp_path / "x.ckpt"), "deit_tiny")
-    assert all(torch.equal(w, weights[name]) for name, w in network.state_dict().items())

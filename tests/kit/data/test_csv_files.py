@@ -24,12 +24,7 @@ def test_cells_of_named_columns(name, pack, tmp_path: Path) -> None:
         list(read_csv_cells(path, COLUMNS))
 
 
-@pytest.mark.parametrize(("name", "content", "sentence"), [
-    ("a.csv.gz", gzip.compress(CONTENT)[:-9], "cannot be read: Compressed file ended"),
-    *(("a.csv", CONTENT.decode().encode(kind), "is no text in UTF-8: it has characters NUL")
-      for kind in ("utf-32", "utf-32-be")),
-])  # fmt: skip
-def test_a_file_that_cannot_be_read_is_a_sentence(name, content, sentence, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(UserError, match=f"{name} {sentence}"):
-        list(read_csv_cells(tmp_path / name, COLUMNS))
+def test_a_gzipped_file_that_is_cut_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(CONTENT)[:-9])
+    with pytest.raises(UserError, match=r"a.csv.gz cannot be read: Compressed file ended"):
+        list(read_csv_cells(tmp_path / "a.csv.gz", COLUMNS))

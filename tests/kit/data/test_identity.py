@@ -63,16 +63,13 @@ def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path
     record_data(run, parts)
 
 
-def test_a_run_from_before_the_record_resumes(run, data) -> None:
-    (run.folder / "data.json").unlink()
-    record_data(run, [data])
-    assert (run.folder / "data.json").is_file()
-
-
-def test_a_damaged_record_is_named(run, data) -> None:
+def test_a_damaged_record_is_named_and_that_of_an_old_run_is_written(run, data) -> None:
     (run.folder / "data.json").write_text("[]")
     with pytest.raises(UserError, match=r"data\.json .*: delete it if the data is still that of"):
         record_data(run, [data])
+    (run.folder / "data.json").unlink()
+    record_data(run, [data])
+    assert (run.folder / "data.json").is_file()
 
 
 def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None:

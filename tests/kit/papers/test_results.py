@@ -155,6 +155,7 @@ GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 
 @pytest.mark.parametrize("content", [
+    f"{HEAD}\n{PLACE},{10**20},1,,,\n",
     "a,b\n1,2", f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", f"{HEAD}\n{PLACE},0,nan,,,\n",
 ])  # fmt: skip
 def test_a_bad_file_is_named(tmp_path, content):

@@ -71,14 +71,6 @@ def test_the_bias_equals_the_reference(variant, shapes) -> None:
     assert_close(*(select_valid_rows(rows, batch) for rows in both), rtol=1e-6, atol=1e-6)
 
 
-def test_upstream_keeps_a_random_row_that_never_learns() -> None:
-    bias = make_bias("upstream")
-    batch = make_batch([(5, RING), (2, [])], "upstream")
-    bias(batch).nan_to_num(neginf=0).square().sum().backward()
-    assert (bias.bond.weight.grad[0] == 0).all()
-    assert bias.bond.weight.grad[2].abs().min() > 0
-
-
 def select_steps(batch: Batch) -> Steps:
     return Steps(batch.pair, batch.parent, batch.bond, batch.weight, batch.sizes)
 

@@ -52,6 +52,11 @@ def load_epoch(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
     return list(loader)
 
 
+def test_sentences_of_the_documentation_make_documents() -> None:
+    texts = [*Pretraining("python_docs", max_documents=3).read_documents()]
+    assert [len(text.split()) > 99 for text in texts] == [True] * 3
+
+
 def test_changed_text_is_packed_again(texts) -> None:
     first = make_data(texts).pack_tokens()
     (texts / "a.txt").write_text("\n\n".join(make_text(i, 8) for i in range(60)))

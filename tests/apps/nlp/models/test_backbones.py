@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_core import GFSA, attach, diagnose
+from attention_core import GFSA, attach
 from attention_nlp.models.backbones import HEADS, TRANSFORMERS, build_backbone
 from attention_nlp.module import LanguageModule
 from attention_nlp.tasks import CausalLanguage, Classification, GenerateLabel, Regression
@@ -124,13 +124,6 @@ def test_the_vector_of_a_causal_network_has_read_the_code() -> None:
         other[:, place] = 1 + ids[:, place] % 50
         after = encode_functions(network, other, mask, torch.zeros_like(ids))
         assert [not torch.allclose(*pair) for pair in zip(after, before, strict=True)] == changed
-
-
-@pytest.mark.parametrize("architecture", TINY)
-def test_tokens_of_every_architecture_are_watched(architecture: str) -> None:
-    batch = {"input_ids": torch.tensor([[5, 6, 7, 8, 2]])}
-    layers = diagnose(build_tiny(architecture), batch, measures="light").layers
-    assert len([x for x in layers if x.stack == layers[0].stack and "input" in x.steps]) == 2
 
 
 @pytest.mark.parametrize(("options", "sentence"), [

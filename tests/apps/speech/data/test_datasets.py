@@ -9,7 +9,6 @@ import pytest
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData, SyntheticDigits
 from attention_speech.data.an4 import read_split
-from attention_speech.data.librispeech import read_folder
 from attention_speech.synthesis.formants import DIGITS
 from experiment_kit.errors import UserError
 
@@ -57,14 +56,10 @@ def test_dev_names_the_folders_that_select_the_epoch() -> None:
     write_folder(root / "LibriSpeech" / "dev-other", {"31-8-0000": (0.7, "HE SAW A B")})
     names = [one.name for one in read_data(both).splits["val"].utterances]
     assert names == [*(one.name for one in clean), "31-8-0000"]
+    data = read_data(LibriSpeech("librispeech_100h", str(root), protocol="test", **SMALL))
+    assert data.splits["val"].utterances == data.splits["test-clean"].utterances
     with pytest.raises(ValueError, match=r"data\.dev must be of dev-clean and dev-other, got"):
         LibriSpeech("librispeech_100h", dev=("test-clean",))
-
-
-def test_protocol_test_selects_the_epoch_on_test_clean(monkeypatch) -> None:
-    monkeypatch.setenv("DATA_DIR", str(write_librispeech()))
-    data = read_data(LibriSpeech("librispeech_100h", protocol="test", **SMALL))
-    assert data.splits["val"].utterances == data.splits["test-clean"].utterances
 
 
 def test_missing_folders_are_named(monkeypatch) -> None:
@@ -75,13 +70,6 @@ def test_missing_folders_are_named(monkeypatch) -> None:
     shutil.rmtree("data")
     with pytest.raises(UserError, match="DATA_DIR data is not a folder"):
         LibriSpeech.find_data("librispeech_100h")
-
-
-def test_a_chapter_and_a_whole_split_are_read(tmp_path: Path) -> None:
-    write_folder(tmp_path / "x", {"5-1-0000": (0.5, "one two")})
-    (one,) = read_folder("chapter", tmp_path / "x/5/1").utterances
-    assert read_folder("split", tmp_path / "x").utterances == [one]
-    assert (one.text, one.speaker, one.seconds) == ("ONE TWO", "5", 0.5)
 
 
 def write_fsdd(root: Path, takes: int = 3) -> None:

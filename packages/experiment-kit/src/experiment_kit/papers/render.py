@@ -71,6 +71,7 @@ def describe_source(spec: TableSpec) -> str:
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
     """Return the calls of make that measure the cells of a setting, one for alike rows."""
     runs, spec = results.select_runs(profile, protocol), results.spec
+    runs = runs[runs["row"].isin([*spec.labels]) & runs["column"].isin([*spec.columns])]
     setting = f" PROFILE={profile}" if profile != PAPER else ""
     setting += f" PROTOCOL={protocol}" if protocol != spec.protocol else ""
     rows = runs["row"].str

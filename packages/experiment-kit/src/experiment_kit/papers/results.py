@@ -190,7 +190,8 @@ def read_results(path: Path) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    with convert_user_errors(ValueError, KeyError, prefix=f"{path} cannot be read: "):
+    kinds = ValueError, KeyError, OverflowError
+    with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "):
         frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)
         frame = frame.assign(versions=frame.get("versions", ""))[COLUMNS]
     if not frame["value"].map(is_finite).all():

@@ -160,7 +160,7 @@ SIZES = [1 + index % 5 for index in range(SIZE)]
 
 
 class BucketNet(Net):
-    """Trains on batches of items of similar length; validates and predicts from short to long."""
+    """Trains on batches of items of similar length; validates from short to long."""
 
     def __init__(self, workers=0, budget=9.0):
         super().__init__(workers)
@@ -169,19 +169,13 @@ class BucketNet(Net):
     def validation_step(self, batch, batch_idx):
         self.validated.append(batch[0].tolist())
 
-    def predict_step(self, batch, batch_idx, dataloader_idx=0):
-        return batch[0].tolist()
-
     def train_dataloader(self):
         options = {"seed": 1, "largest": 4, "num_workers": self.workers}
         options |= {"trainer": self.trainer, "collate_fn": default_collate}
         return bucketed_loader(Items(), SIZES, self.budget, **options)
 
     def val_dataloader(self):
-        return self.predict_dataloader()[0] if self.trainer.overfit_batches else []
-
-    def predict_dataloader(self):
-        return [sorted_loader(Items(), SIZES, 9.0, collate_fn=default_collate) for _ in range(2)]
+        return sorted_loader(Items(), SIZES, 9.0, collate_fn=default_collate)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -204,13 +198,6 @@ def test_a_trainer_that_overfits_is_given_the_same_buckets_in_every_epoch():
     net = fit(BucketNet(), max_epochs=3, overfit_batches=2)
     for batches in ([items for _, _, items, _ in list_steps(net)], net.validated):
         assert batches == batches[:2] * 3
-
-
-def test_lightning_predicts_each_item_once():
-    for batches in make_trainer().predict(BucketNet()):
-        found = [index for batch in batches for index in batch]
-        assert sorted(found) == list(range(SIZE))
-        assert [SIZES[index] for index in found] == sorted(SIZES)
 
 
 LENGTHS = st.lists(st.floats(0.1, 30), min_size=1, max_size=40)

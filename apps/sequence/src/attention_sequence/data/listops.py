@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from experiment_kit.data.cache_files import make_cache
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
 
 from attention_sequence.data.long_range import (

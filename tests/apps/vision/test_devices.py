@@ -15,7 +15,6 @@ import torch
 from attention_vision import APP
 from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
-from experiment_kit.training import checkpoints
 from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 
@@ -103,8 +102,7 @@ def on_two_processes(folder: Path) -> None:
         # after two of the three steps of an epoch, asked of one process
         with stop_when(lambda trainer, _: trainer.global_step == 2 and trainer.global_rank == 1):
             assert exit_status(*again) == 75
-        always = patch.object(checkpoints, "MAX_TIME_SHARE", 1000.0)
-        with always, crash_at(5), pytest.raises(Crash):
+        with crash_at(5), pytest.raises(Crash):
             fit(*again, "--checkpoint.every_n_steps=1")
         fit(*again)
     two = (8, 3, "--trainer.devices=2")

@@ -72,25 +72,6 @@ def test_one_bad_entry_of_any_type_is_found_and_the_gradients_stay() -> None:
         assert callbacks.bound_gradients(bad) == torch.inf
 
 
-class Steep(OneWeight):
-    """Learns three weights with a gradient longer than 0.5."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(3))
-
-    def training_step(self, batch, batch_idx):
-        return (self.weight * torch.tensor([3.0, 1.0, 7.0])).square().sum()
-
-
-def test_the_norm_is_clipped_as_by_lightning(tmp_path) -> None:
-    models = Steep(), Steep()
-    for model, extra in zip(models, ([], [FiniteSteps(Run(tmp_path))]), strict=True):
-        trainer = make_trainer(*extra, max_epochs=2, gradient_clip_val=0.5)
-        trainer.fit(model, DataLoader(range(4)))
-    assert torch.equal(models[0].weight, models[1].weight)
-
-
 class Worsening(OneWeight):
     """Is best untrained; notes the epochs of its validations."""
 

@@ -5,7 +5,6 @@ import signal
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import torch
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, parse_step
-from experiment_kit.training import checkpoints
 from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
@@ -45,8 +43,7 @@ class Record(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         assert step is not None
         for name, value in metrics.items():
-            if not name.startswith("train/steps"):
-                self.values.append((step, name, value))
+            self.values.append((step, name, value))
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
         pass
@@ -138,7 +135,7 @@ def check_equal(folders: list[Path], records: list[Record], nets: list[Net], epo
         for record in records
     )
     assert one == two
-    unequal = ("train/steps",) + MEANS * (ends[epoch] == ends[-1])
+    unequal = MEANS * (ends[epoch] == ends[-1])
     mine, theirs = (
         {name: value for name, value in net.metrics.items() if not name.startswith(unequal)}
         for net in nets
@@ -181,8 +178,7 @@ class CrashAt(Callback):
 
 
 @pytest.mark.parametrize("name", ["within epochs", "accumulated"])
-def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", 1000.0)
+def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_path):
     records, options = [Record(), Record()], {**OPTIONS[name], "every": 1}
     whole = fit(tmp_path / "whole", records[0], **options)
     for batch in (3, 4, 6):
@@ -256,28 +252,6 @@ def test_a_checkpoint_of_weights_that_are_no_numbers_is_replaced(tmp_path, capsy
     again = fit(tmp_path / "parts", record)
     assert "is damaged or holds nan; renamed to step=8.damaged" in capsys.readouterr().err
     assert all(map(torch.equal, whole.parameters(), again.parameters()))
-
-
-def test_checkpoints_within_an_epoch_take_a_hundredth_of_the_time(tmp_path, monkeypatch) -> None:
-    now, saved = [0.0], []
-    monkeypatch.setattr(checkpoints, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    handler, options = PreemptionHandler(), CheckpointOptions(every_n_minutes=10)
-    saving = checkpoints.ResumableCheckpoint(Run(tmp_path), options, handler)
-
-    def save(*_: Any) -> None:
-        saved.append(now[0])
-        now[0] += 30.0
-
-    trainer = SimpleNamespace(global_step=0, loggers=[], is_global_zero=True, fast_dev_run=False)
-    trainer.should_stop, trainer.accumulate_grad_batches, trainer.save_checkpoint = False, 1, save
-    trainer.strategy = SimpleNamespace(reduce_boolean_decision=lambda wanted, all: wanted)
-    trainer.callbacks = []
-    saving.on_train_start(trainer, None)
-    while now[0] < 10_000:
-        now[0] += 1.0
-        trainer.global_step += 1
-        saving.on_train_batch_start(trainer, None, None, trainer.global_step)
-    assert saved == [600.0, 3630.0, 6660.0, 9690.0]  # after ten minutes, and then 100 times 30 s
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"])

@@ -242,7 +242,6 @@ def _hash_file(path: Path, changed: int) -> str:
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
-    patches.end_with_first_process()
     search_working_directory_last()
     with exit_on_user_error():
         execute(AppCLI(app, args))

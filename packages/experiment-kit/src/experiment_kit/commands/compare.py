@@ -38,9 +38,7 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
-_HIGHER = re.compile(
-    r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall|samples/s"
-)
+_HIGHER = re.compile(r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall")
 _LOWER = re.compile(r"loss|error|wer|cer|mae|perplexity|bits")
 MARKED = (
     "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
@@ -199,15 +197,11 @@ def is_higher_better(name: str) -> bool | None:
 
 
 def collect_numbers(record: RunRecord) -> dict[str, float]:
-    """Return the size, the scores and the speed of a run, and how smooth its tokens are."""
+    """Return the size, the scores and the times of a run, and how smooth its tokens are."""
     metrics = record.result["metrics"].items()
     numbers = {"parameters": record.result.get("parameters")}
     times = {name: value for name, value in metrics if name.startswith("time/")}
     numbers |= {n.removeprefix("test/"): value for n, value in metrics if n not in times}
-    if (steps := record.scalars.get("train/steps_per_second")) is not None:
-        options = record.config.get("data", {}).get("init_args", {})
-        size = options.get("batch_size")  # speech has seconds a batch
-        numbers["samples/s" if size else "steps/s"] = float(steps.median()) * (size or 1)
     if depth := record.spectral.get("depth"):
         last = depth[-1]
         numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}

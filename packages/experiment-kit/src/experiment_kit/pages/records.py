@@ -14,8 +14,7 @@ from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite, read_config, read_mapping, read_result, try_read
 
 FILES = ("config.yaml", "environment.yaml", "log.txt", "result.json")  # that a run leaves
-TAGS = ("train/loss", "train/steps_per_second")
-_SHOWN = "|".join([*TAGS, "val/.*"])
+_SHOWN = "train/loss|val/.*"
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,9 @@ class FiniteSteps(Callback):
         self.run = run
         self.losses: list[Tensor] = []  # since the last step, by batch
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Check the norm that is clipped, where there is one."""
+    def on_train_start(self, *_: Any) -> None:
+        """Forget the losses of an earlier training."""
         self.losses = []
-        self.clips = patches.replace_clipping(trainer, pl_module, self._clip)
 
     def on_before_backward(
         self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
@@ -96,22 +95,13 @@ class FiniteSteps(Callback):
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
         """Stop before the gradient spreads into the weights."""
-        if not self.clips:
-            found = (w.grad for group in optimizer.param_groups for w in group["params"])
-            self._check(trainer, bound_gradients([grad for grad in found if grad is not None]))
-
-    def _clip(self, trainer: Trainer, optimizer: Optimizer, clip_val: float) -> None:
-        weights = list(trainer.precision_plugin.main_params(optimizer))
-        norm = torch.nn.utils.get_total_norm([w.grad for w in weights if w.grad is not None])
-        self._check(trainer, get_local(norm))
-        torch.nn.utils.clip_grads_with_norm_(weights, clip_val, norm)
-
-    def _check(self, trainer: Trainer, bound: Tensor) -> None:
+        found = (w.grad for group in optimizer.param_groups for w in group["params"])
+        bound = bound_gradients([grad for grad in found if grad is not None])
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
         total = sum(self.losses, torch.zeros_like(bound) if is_scaled else bound)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
-            place = self._describe(trainer, trainer.lightning_module)
+            place = self._describe(trainer, pl_module)
             raise UserError(f"{place}; {describe_restart(self.run, trainer)}")
         self.losses = []
 
@@ -163,7 +153,7 @@ class FirstEpochsValidation(Callback):
 
 
 class EpochTimer(Callback):
-    """Time training epochs and the newest test pass, in seconds; log steps per second.
+    """Time training epochs and the newest test pass, in seconds.
 
     The time of an epoch includes loading, but no validation and no `untimed_seconds` of other
     callbacks. It is the sum over the processes that trained the epoch, up to their last checkpoint.
@@ -174,7 +164,6 @@ class EpochTimer(Callback):
         self.before = 0.0  # seconds of this epoch, until the clock last stopped
         self.began: float | None = None  # null while the clock stands
         self.test: float | None = None
-        self.step_seconds, self.steps = 0.0, 0
 
     def collect_metrics(self) -> dict[str, float]:
         """Return `time/epoch`, the mean over epochs, and `time/test`, if they were timed."""
@@ -202,25 +191,15 @@ class EpochTimer(Callback):
         self.before, self.began = self._measure_epoch(trainer), None
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Go on after a validation within the epoch or in a resumed epoch; start a step."""
+        """Go on after a validation within the epoch or in a resumed epoch."""
         if self.began is None:
             self.began = _read_clock(trainer)
-        self.step_began = time.perf_counter()
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Add the step."""
-        self.step_seconds += time.perf_counter() - self.step_began
-        self.steps += 1
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the time of the epoch; log the speed."""
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Keep the time of the epoch."""
         if seconds := self._measure_epoch(trainer):
             self.epochs.append(seconds)
         self.before, self.began = 0.0, None
-        if self.steps:
-            speed = self.steps / self.step_seconds
-            pl_module.log("train/steps_per_second", speed, sync_dist=True)
-        self.step_seconds, self.steps = 0.0, 0
 
     def on_test_start(self, *_: Any) -> None:
         """Start a test pass."""

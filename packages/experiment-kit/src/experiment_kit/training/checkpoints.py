@@ -26,7 +26,6 @@ from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
 
-MAX_TIME_SHARE = 0.01  # for checkpoints within epochs
 _SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP
 
 
@@ -155,15 +154,14 @@ class ResumableCheckpoint(Checkpoint):
 
     They are saved between two batches, where the last one is validated and logged: a resumed run
     repeats nothing, and lacks the running means of the interrupted epoch alone. Metrics of
-    torchmetrics are continued. Within epochs, the next one is not saved before 100 times as long
-    has passed as the last one took.
+    torchmetrics are continued.
 
     All ranks agree on the batch at which a signal, to any of them, ends them all.
     """
 
     def __init__(self, run: Run, options: CheckpointOptions, handler: PreemptionHandler) -> None:
         self.run, self.options, self.handler = run, options, handler
-        self.saved_step, self.saved_at, self.seconds = 0, 0.0, 0.0
+        self.saved_step, self.saved_at = 0, 0.0
         self.untimed_seconds = 0.0  # in all checkpoints; EpochTimer subtracts them
         self.loaded: dict[str, Any] = {}
         self.is_validated = False  # since the last batch
@@ -260,11 +258,9 @@ class ResumableCheckpoint(Checkpoint):
 
     def _is_due(self, trainer: Trainer) -> bool:
         minutes, steps = self.options.every_n_minutes, self.options.every_n_steps
-        passed, step = time.monotonic() - self.saved_at, trainer.global_step
-        if step == self.saved_step or passed * MAX_TIME_SHARE < self.seconds:
-            return False
-        by_time = minutes is not None and passed >= 60 * minutes
-        return by_time or (steps is not None and step % steps == 0)
+        step = trainer.global_step
+        by_time = minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes
+        return step != self.saved_step and (by_time or (steps is not None and step % steps == 0))
 
     def _save(self, trainer: Any) -> None:
         step = trainer.global_step
@@ -277,8 +273,7 @@ class ResumableCheckpoint(Checkpoint):
         if trainer.is_global_zero:
             self.run.remove_old_checkpoints()
         self.saved_step, self.saved_at = step, time.monotonic()
-        self.seconds = self.saved_at - began
-        self.untimed_seconds += self.seconds
+        self.untimed_seconds += self.saved_at - began
 
     def _exit_if_requested(self, trainer: Trainer) -> None:
         if trainer.strategy.reduce_boolean_decision(self.handler.requested, all=False):

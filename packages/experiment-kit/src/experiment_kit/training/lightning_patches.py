@@ -3,14 +3,11 @@
 Each correction names the reason upstream, or else the private attribute, and its test.
 """
 
-import ctypes
 import io
 import math
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +17,12 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
-from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
-_PR_SET_PDEATHSIG = 1
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
 
@@ -229,20 +223,6 @@ class UnfuseForClipping(Callback):
                 vars(optimizer).pop("_step_supports_amp_scaling", None)
 
 
-def replace_clipping(trainer: Any, module: LightningModule, clip: Callable[..., None]) -> bool:
-    """Let `clip(trainer, optimizer, clip_val)` clip norms; return False where none is clipped so.
-
-    Replaces `clip_grad_by_norm` of the precision plugin, which does not return the norm.
-    Test: tests/kit/training/test_callbacks.py, test_the_norm_is_clipped_as_by_lightning.
-    """
-    plugin, algorithm = trainer.precision_plugin, trainer.gradient_clip_algorithm or "norm"
-    own = type(plugin).clip_grad_by_norm is not Precision.clip_grad_by_norm
-    if own or algorithm != "norm" or is_overridden("configure_gradient_clipping", module):
-        return False
-    plugin.clip_grad_by_norm = partial(clip, trainer)
-    return (trainer.gradient_clip_val or 0) > 0
-
-
 def validate_untrained(trainer: Any) -> None:
     """Validate the untrained weights as at the end of an epoch, so that they may be the best.
 
@@ -259,15 +239,6 @@ def validate_untrained(trainer: Any) -> None:
 def is_first_process() -> bool:
     """Return True in the process of rank 0, also before there is a trainer."""
     return getattr(rank_zero_only, "rank", 0) == 0
-
-
-def end_with_first_process() -> None:
-    """End a process that Lightning started for another device as soon as rank 0 ends.
-
-    Test: tests/kit/launch/test_devices.py, test_a_run_whose_process_is_killed_is_tried_again.
-    """
-    if not is_first_process() and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def check_launcher(trainer: Any) -> None:

@@ -180,7 +180,7 @@ def test_predictions_never_replace_what_they_are_made_from(
     Path("link.ts").symlink_to(file)
     before = file.read_bytes()
     error = read_error(predict_files, str(run), [str(file)], out.format(file=file, run=run))
-    assert "which is read: name another file" in error or "is a folder: name a file" in error
+    assert "name another file" in error
     assert file.read_bytes() == before
     predict_files(str(run), [str(file)], "predictions.csv")
     predict_files(str(run), [str(file)], "predictions.csv")  # its own may be written again
@@ -210,8 +210,7 @@ def test_edited_files_are_named(run, read_error, name, old, new, sentence) -> No
     assert sentence in error
 
 
-def test_a_truncated_result_a_missing_checkpoint_and_a_bad_tolerance(run, read_error) -> None:
-    assert "--tolerance=-1" in read_error(verify_run, str(run), -1)
+def test_a_truncated_result_and_a_missing_checkpoint(run, read_error) -> None:
     shutil.rmtree(run / "checkpoints")
     assert "is gone" in read_error(verify_run, str(run))
     result = json.loads((run / "result.json").read_text())

@@ -76,7 +76,6 @@ def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None
     for number in range(30):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 300_000)
     monkeypatch.setattr(identity, "MAX_FILES", 4)
-    monkeypatch.setattr(identity, "MAX_BYTES", 4 * 2**17)
     found = describe_data([tmp_path])
     assert (found["files"], found["bytes"], len(found["content"])) == (30, 9_000_000, 4)
     assert describe_data([tmp_path]) == found

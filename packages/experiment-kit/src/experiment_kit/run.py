@@ -7,7 +7,7 @@ import platform
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,16 +114,6 @@ def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], No
         sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
-
-
-def refuse_overwriting(out: Path, inputs: Iterable[Path | str]) -> None:
-    """Raise UserError for an output that is a folder, or one of the inputs, under any name."""
-    if out.is_dir():
-        raise UserError(f"--out={out} is a folder: name a file")
-    if out.exists():
-        for path in map(Path, inputs):
-            if path.exists() and path.samefile(out):
-                raise UserError(f"--out={out} is {path}, which is read: name another file")
 
 
 def sync_folder(path: Path) -> None:

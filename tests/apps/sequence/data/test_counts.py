@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from attention_sequence.data import UEA, Image, ListOps, Pathfinder, Retrieval, Text
 from attention_sequence.data.uea import find_ts_file, read_ts_file
-from experiment_kit.commands.list import list_differences
-from experiment_kit.launch.plan import find_data
 
 
 @pytest.fixture
@@ -54,18 +52,3 @@ def test_the_long_range_arena_is_counted(root: Path) -> None:
     (drawings / "metadata").mkdir()
     (drawings / "metadata/0.npy").write_text("imgs full 0 1\n" * 20 + "imgs empty 0 1\n")
     assert Pathfinder.count_samples("curv_baseline") == {"train": 16, "test": 2}
-
-
-def test_a_listing_names_each_count_that_differs_from_the_print(root: Path) -> None:
-    places = {"japanese_vowels": find_data("sequence", "japanese_vowels"), "text": "absent"}
-    assert [*list_differences("sequence", places)] == []
-    for split, count in {"TRAIN": 3, "TEST": 370}.items():
-        path = root / f"JapaneseVowels/JapaneseVowels_{split}.ts"
-        path.parent.mkdir(exist_ok=True)
-        steps = ",".join(["1"] * 29)
-        rows = "".join(":".join([steps] * 12) + f":{n % 9}\n" for n in range(count))
-        path.write_text(f"#note\n@classLabel true 0 1\n@data\n{rows}")
-    assert [*list_differences("sequence", places)] == [
-        "japanese_vowels: 3 training samples here, 270 in the AGF paper, Table 9",
-        "japanese_vowels: 3 classes here, 9 in the AGF paper, Table 9",
-    ]

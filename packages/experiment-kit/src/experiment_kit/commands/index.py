@@ -18,7 +18,7 @@ from experiment_kit.papers.render import escape_markdown, render_table
 from experiment_kit.papers.results import TableResults, open_results
 from experiment_kit.papers.spec import ALL, find_tables
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
-from experiment_kit.run import refuse_overwriting, write_atomically
+from experiment_kit.run import write_atomically
 
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
 COUNTS = ("Table", "Measures", "Protocol", "Printed", "Measured", "Comparable", "Remark")
@@ -109,7 +109,6 @@ def make_index(results: str = "docs/results", out: str = "docs/results/index.md"
     """
     if not Path(results).is_dir():
         raise UserError(f"--results={results} is no folder: name that of published tables")
-    refuse_overwriting(Path(out), ())
     write_index(Path(results), Path(out), {})
 
 

@@ -1,6 +1,6 @@
 """The command that lists experiments and tables, and whether their data is here."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.launch.overlays import KINDS, fill_defaults, list_overlays
-from experiment_kit.papers.values import check_name, list_tables, load_table
+from experiment_kit.papers.values import check_name
 
 
 def list_experiments(name: str = "") -> None:
@@ -63,22 +63,3 @@ def _print_places(console: Console, app: str, tables: Iterable[str], with_data: 
         count = sum(isinstance(places[data], Path) for data in named)
         listing.add_row(name, spec.paper.caption, f"{count} of {len(named)}")
     console.print(listing)
-    for sentence in list_differences(app, places):
-        console.print(f"[yellow]note:[/] {escape(sentence)}")
-
-
-def list_differences(app: str, places: dict[str, Path | str]) -> Iterator[str]:
-    """Yield a sentence for each local data set whose size is not the one that its paper prints."""
-    from experiment_kit.launch.plan import count_samples
-    from experiment_kit.run_files import try_read
-
-    tables = [load_table(name) for name in list_tables()]
-    for table in (table for table in tables if table.quantity == "dataset_statistics"):
-        for row in table.rows:
-            data = row.about["dataset"]
-            if not isinstance(places.get(data), Path):
-                continue
-            for key, count in (try_read(count_samples, app, data) or {}).items():
-                if count != (printed := row.values[key]):
-                    metric = table.columns[key].metric
-                    yield f"{data}: {count} {metric} here, {printed} in the {table.title}"

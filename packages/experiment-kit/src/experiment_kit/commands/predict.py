@@ -10,7 +10,7 @@ import torch
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
-from experiment_kit.run import refuse_overwriting, write_atomically
+from experiment_kit.run import write_atomically
 
 
 def predict_files(
@@ -35,8 +35,9 @@ def predict_files(
     for path in map(Path, files):
         if not path.is_file():
             raise UserError(f"{path} is not a file")
+    if Path(out).exists() and (Path(out).suffix != ".csv" or out in files):
+        raise UserError(f"--out={out} is there, and no file of predictions: name another file")
     folder = Path(run)
-    refuse_overwriting(Path(out), [*files, *folder.glob("*.[jy]*"), *folder.glob("checkpoints/*")])
     model, data = load_best_epoch(folder, read_run(folder)["app"], trust)
     names, data.splits["named"] = data.read_files(list(map(Path, files)))
     outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]

@@ -26,7 +26,6 @@ from experiment_kit.launch.options import (
     ComparisonOptions,
     Grid,
     LaunchOptions,
-    check_grid,
     expand_grid,
     find_own_options,
     find_path,
@@ -74,7 +73,6 @@ def search(
         raise UserError("--grid has no option: write model.filter.K=2,3,5, or a file of a grid")
     experiments = chosen.experiments
     own = find_own_options(experiments, space)
-    check_grid(experiments, own)
     if without := [method for method in chosen.methods or () if not own[method]]:
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
     if chosen.dry_run:

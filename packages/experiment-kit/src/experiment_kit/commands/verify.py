@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from jsonargparse.typing import ClosedUnitInterval
 from rich.console import Console
 from rich.table import Table
 
@@ -17,7 +18,9 @@ TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch
 
 
-def verify_run(run: str, tolerance: float = TOLERANCE, trust: list[str] | str = "") -> None:
+def verify_run(
+    run: str, tolerance: ClosedUnitInterval = TOLERANCE, trust: list[str] | str = ""
+) -> None:
     """Test the checkpoint of a finished run again, and compare the metrics with its result.
 
     A result that was edited, a config that is not the one that was run, and a metric that differs
@@ -26,11 +29,9 @@ def verify_run(run: str, tolerance: float = TOLERANCE, trust: list[str] | str = 
 
     Args:
         run: the folder of the run
-        tolerance: the largest difference, as a share of the value: 0 to below 1
+        tolerance: the largest difference, as a share of the value: 0 to 1
         trust: classes, as package.Class, that the config of the run may name besides ours
     """
-    if not 0 <= tolerance < 1:
-        raise UserError(f"--tolerance={tolerance}: expected a share, at least 0 and below 1")
     folder = Path(run)
     config = read_run(folder)
     with restrict_classes(folder / "config.yaml", trust):
@@ -80,9 +81,7 @@ def is_close(written: float, measured: float | None, tolerance: float) -> bool:
 
 def show_metrics(written: dict[str, float], measured: dict[str, float]) -> None:
     """Print the metrics of the result beside those that were recomputed."""
-    table = Table(box=None)
-    for heading in ("metric", "written", "recomputed"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    table = Table("metric", "written", "recomputed", box=None)
     for name, value in written.items():
         found = measured.get(name)
         table.add_row(name, f"{value:.6g}", "–" if found is None else f"{found:.6g}")

@@ -5,7 +5,6 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -16,8 +15,7 @@ from jsonargparse.typing import NonNegativeInt
 from rich.console import Console
 
 from experiment_kit.app_files import read_settings
-from experiment_kit.cli import AppCLI
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 from experiment_kit.launch.jobs import Places
 from experiment_kit.launch.overlays import (
     choose_overlays,
@@ -25,7 +23,7 @@ from experiment_kit.launch.overlays import (
     read_defaults,
     read_overlay,
 )
-from experiment_kit.launch.plan import Experiment, load_app, plan_configs
+from experiment_kit.launch.plan import Experiment, plan_configs
 from experiment_kit.launch.ray import choose_places
 from experiment_kit.pages.records import flatten_settings
 
@@ -200,11 +198,9 @@ def _format_value(value: Any) -> str:
 def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:
     """Return the experiments of every combination of values, each with its label.
 
-    A method takes the options that it has. Raises UserError for one that no method has, and for a
-    value that the app's classes refuse.
+    A method takes the options that it has. Raises UserError for one that no method has.
     """
     own = find_own_options(experiments, grid) if grid else {}
-    check_grid(experiments, own)
     points = {method: list_points(part) for method, part in own.items()}
     return [
         set_options(e, point, grid) if point else e
@@ -226,22 +222,10 @@ def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str,
     for key in grid:
         if not any(key in part for part in own.values()):
             names = {name for config in configs.values() for name in flatten_settings(config)}
-            near = ", ".join(get_close_matches(key, sorted(names), 5)) or "none"
-            raise UserError(f"--grid: none of {', '.join(own)} has the option {key}; near: {near}")
+            raise UserError(
+                f"--grid: none of {', '.join(own)} has the option {key}{suggest_name(key, names)}"
+            )
     return own
-
-
-def check_grid(experiments: Sequence[Experiment], own: Mapping[str, Grid]) -> None:
-    """Build model and data module for each value, without reading data; UserError for a bad one."""
-    cli: AppCLI | None = None
-    for e in (e for e in experiments if e.seed == experiments[0].seed):
-        grid = own.get(e.method, {})
-        first = {key: values[0] for key, values in grid.items()}
-        for key, value in ((key, value) for key, values in grid.items() for value in values):
-            arguments = set_options(e, {**first, key: value}, grid).arguments()
-            cli = cli or AppCLI(load_app(e.app), ["fit", *arguments])
-            cli.parse_fit(arguments)
-            cli.build_model_and_data(shape_only=True)
 
 
 def set_options(experiment: Experiment, point: Mapping[str, str], grid: Grid) -> Experiment:

@@ -16,14 +16,11 @@ from statistics import fmean, stdev
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
+import pandas as pd
 from attention_core.plots import render_figure
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from rich import box
-from rich.cells import cell_len
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from experiment_kit.run import write_atomically
 
@@ -121,37 +118,10 @@ def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | N
 
 
 def print_page_table(table: PageTable, console: Console) -> None:
-    """Print a table of a page, with its label as the title."""
-    rows = [[cell.text for cell in row] for row in table.rows]
-    console.print(*make_terminal_tables(table.label, table.head, rows, console.width))
-
-
-def make_terminal_tables(
-    title: str, head: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> list[Table]:
-    """Make tables that fit a terminal: one, transposed if that fits better, or several."""
-    columns: list[Sequence[str]] = [*zip(head, *rows, strict=True)]
-    if _measure_width(columns) > width and len(rows) < len(columns):
-        columns = [head, *rows]
-    first, *others = columns
-    parts: list[list[Sequence[str]]] = [[first]]
-    for column in others:
-        if len(parts[-1]) > 1 and _measure_width([*parts[-1], column]) > width:
-            parts.append([first])
-        parts[-1].append(column)
-    tables: list[Table] = []
-    for part in parts:
-        table = Table(title=None if tables else escape(title) or None, box=box.SIMPLE)
-        for i, (name, *_) in enumerate(part):
-            table.add_column(escape(name), justify="right" if i else "left", no_wrap=True)
-        for row in zip(*(column[1:] for column in part), strict=True):
-            table.add_row(*map(escape, row))
-        tables.append(table)
-    return tables
-
-
-def _measure_width(columns: Sequence[Sequence[str]]) -> int:
-    return 1 + sum(max(map(cell_len, column)) + 3 for column in columns)
+    """Print a table below its label, in several parts where the terminal is narrow."""
+    frame = pd.DataFrame([[cell.text for cell in row] for row in table.rows], columns=table.head)
+    text = frame.set_index(table.head[0]).rename_axis(None).to_string(line_width=console.width)
+    console.print(f"{table.label}\n{text}", markup=False, highlight=False, soft_wrap=True)
 
 
 def write_page(path: Path, template: str, **context: Any) -> None:

@@ -19,7 +19,7 @@ def test_tables_fit_the_terminal_and_cut_nothing(width):
     cells = [[*map(TableCell, row)] for row in rows]
     print_page_table(PageTable("title", head, cells), console)
     text = console.export_text()
-    assert all(cell in text for row in [head[1:], *rows] for cell in row)
+    assert all(cell in text for row in [head, *rows] for cell in row)
     assert "…" not in text
 
 

@@ -67,8 +67,8 @@ def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
 )
 def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
     grid = read_overlay(app, "grid", name)
-    method = name.partition("_")[0]
-    method = method if method in list_overlays(app, "method") else "plain"
+    methods = {*name.split("_")} & {*list_overlays(app, "method")}
+    method = next(iter(methods), "plain")
     names = {"data": "digits", "backbone": "deit_tiny"} if app == "vision" else (
         {"data": "cola", "backbone": "bert_tiny"} if app == "nlp" else
         {"data": "listops", "backbone": "lra"})  # fmt: skip

@@ -5,9 +5,7 @@ import sys
 
 import pytest
 from experiment_kit.__main__ import main
-from experiment_kit.launch import plan
 from experiment_kit.launch.plan import ConfigPlanner
-from experiment_kit.run import Run
 
 TABLE, COMPARE, RUN = (
     ("table", "agf-table-1"),
@@ -43,18 +41,3 @@ def test_a_mistake_is_one_sentence(command, sentence, monkeypatch, tmp_path, rea
         command += (f"--folder={tmp_path}",)
     monkeypatch.setattr(sys, "argv", ["experiment_kit", *command])
     assert sentence in read_error(main)
-
-
-@pytest.mark.parametrize("command", [
-    (*TABLE, "--columns=[japanese_vowels]"), (*COMPARE, "--data=japanese_vowels"),
-    ("reproduce", "--paper=agf-table-1"), ("plan", "agf-table-1"),
-])  # fmt: skip
-def test_a_folder_that_cannot_be_written_is_named_before_anything_runs(
-    command, monkeypatch, tmp_path, read_error
-) -> None:
-    monkeypatch.setattr(ConfigPlanner, "merge_config", lambda *_: {})
-    monkeypatch.setattr(plan, "find_run", lambda *_: Run(tmp_path / "run"))
-    monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith(str(tmp_path)))
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, f"--folder={tmp_path}"])
-    assert f"--folder={tmp_path}" in (sentence := read_error(main))
-    assert "cannot be written: name another folder" in sentence

@@ -37,13 +37,12 @@ from experiment_kit.arguments import (
     take_model,
 )
 from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.data.identity import explain_changed_data, record_data
+from experiment_kit.data.folders import explain_changed_data, record_data
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.naming import name_run
 from experiment_kit.parsing import ConfigFile, ConfigParser, restrict_classes
 from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
-from experiment_kit.scoring import score_and_write_result
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import check_callbacks, default_callbacks
 from experiment_kit.training.checkpoints import (
@@ -51,7 +50,7 @@ from experiment_kit.training.checkpoints import (
     PreemptionHandler,
     explain_failure,
 )
-from experiment_kit.training.loggers import RunLogger
+from experiment_kit.training.loggers import RunLogger, score_and_write_result
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 
 

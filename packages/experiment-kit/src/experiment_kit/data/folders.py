@@ -1,18 +1,30 @@
-"""Folders of files: those of people, without what systems add, and those that are made of them."""
+"""Files and folders: those of people, caches that are made of them, and the identity of data.
 
+`data.json` in the folder of a run records its data at its start. It is no part of the config's
+hash, as a run may move to another machine before its data is there.
+"""
+
+import hashlib
+import heapq
 import json
+import os
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from experiment_kit.run import has_content, write_atomically, write_folder_once
+from experiment_kit.errors import UserError
+from experiment_kit.run import Run, has_content, write_atomically, write_folder_once
+from experiment_kit.run_files import read_mapping
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
+MAX_FILES = 1000  # of a run's data, whose content is read; all are counted
 _BLOCK = 1 << 24  # bytes that are read at once
+_SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
     r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume Information|lost\+found|"
@@ -29,26 +41,15 @@ def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
 
     def write_all(new: Path) -> None:
         if has_content(folder):
-            warn_damaged(folder, find_damaged(folder))
+            why = f"{find_damaged(folder)[0]} is missing or not as it was written"
+            print(f"warning: {folder} is made anew: {why}", file=sys.stderr)
         write(new)
-        write_manifest(new)
+        files = [path for path in sorted(new.rglob("*")) if path.is_file()]
+        content = {path.relative_to(new).as_posix(): _identify_file(path) for path in files}
+        write_atomically(new / MANIFEST, json.dumps(content, indent=1) + "\n")
 
     write_folder_once(folder, write_all, lambda path: not find_damaged(path))
     return folder
-
-
-def write_manifest(folder: Path) -> None:
-    """Write the manifest of all files below a folder, which are whole now."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in files if path.name != MANIFEST]
-    content = {name: _identify_file(folder / name) for name in names}
-    write_atomically(folder / MANIFEST, json.dumps(content, indent=1) + "\n")
-
-
-def warn_damaged(folder: Path, names: list[str]) -> None:
-    """Say on standard error that a folder is made anew, and name the first of its bad files."""
-    why = "is missing or not as it was written"
-    print(f"warning: {folder} is made anew: {names[0]} {why}", file=sys.stderr)
 
 
 def find_damaged(folder: Path) -> list[str]:
@@ -89,3 +90,81 @@ def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
     found = (path for path in sorted(folder.rglob("*")) if path.name.lower().endswith(suffixes))
     visible = (path for path in found if not is_hidden(str(path.relative_to(folder))))
     return [path for path in visible if path.is_file()]
+
+
+def record_data(run: Run, paths: Sequence[Path]) -> None:
+    """Record the data of a run; raise UserError if a run with checkpoints had other data.
+
+    A new date or another place of the same content is accepted.
+    """
+    found = describe_data(paths)
+    if run.find_latest_step() is not None and (change := diff_data(run, found)):
+        raise UserError(
+            f"{run.folder} cannot resume: {change} since it started: restore it, or move the"
+            " folder of the run away to train it anew"
+        )
+    found["paths"] = [str(path.absolute()) for path in paths]
+    write_atomically(run.folder / "data.json", json.dumps(found) + "\n")
+
+
+def explain_changed_data(run: Run) -> str:
+    """Return how the data of a finished run changed since, to end a sentence about the run.
+
+    "" stands for no change, and for data that is not where it was, or not readable.
+    """
+    with suppress(UserError, OSError):
+        known = read_mapping(run.folder / "data.json", "") or {}
+        paths = [Path(path) for path in known.get("paths", [])]
+        if paths and all(path.exists() for path in paths):
+            change = diff_data(run, describe_data(paths))
+            return f", but {change} since it started" if change else ""
+    return ""
+
+
+def diff_data(run: Run, found: Mapping[str, Any]) -> str:
+    """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
+    remedy = "delete it if the data is still that of the run"
+    known = read_mapping(run.folder / "data.json", remedy)
+    if known is None:  # a run from before there were records
+        return ""
+    before, after = known["content"], found["content"]
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            is_in_both = name in before and name in after
+            return f"{name} {'has changed' if is_in_both else 'was added or removed'}"
+    return "" if known["names"] == found["names"] else "files have other names or sizes"
+
+
+def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
+    """Describe files and folders: number, bytes and names of all, the content of a sample."""
+    files, names = list_files(paths), hashlib.sha256()
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    for name, size in sizes.items():
+        names.update(os.fsencode(f"{name}\0{size}\0"))
+    sample = heapq.nsmallest(MAX_FILES, files, lambda name: zlib.crc32(os.fsencode(name)))
+    content = {name: _hash_content(files[name], sizes[name]) for name in sample}
+    totals = {"files": len(files), "bytes": sum(sizes.values()), "names": names.hexdigest()}
+    return {**totals, "content": content}
+
+
+def list_files(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the files, and those within the folders, by their names; hidden ones are left out."""
+    top = Path(os.path.commonpath(paths)) if paths else Path()
+    top = top.parent if top.is_file() else top
+    found = []
+    for path in sorted(paths):
+        found.append(path)
+        for folder, folders, names in os.walk(path, followlinks=True):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return {os.path.relpath(file, top): file for file in found if file.is_file()}
+
+
+def _hash_content(path: Path, size: int) -> str:
+    """Return 16 hex digits over the size of a file, and its first and last block."""
+    digest = hashlib.sha256(f"{size}".encode())
+    with path.open("rb") as content:
+        digest.update(content.read(_SAMPLE))
+        content.seek(max(0, size - _SAMPLE))
+        digest.update(content.read(_SAMPLE))
+    return digest.hexdigest()[:16]

@@ -199,7 +199,7 @@ def bucketed_loader(
     """Load training items in batches of a `BucketSampler`; else as `build_train_loader`."""
     shuffle = not is_overfitting(trainer)
     sampler = BucketSampler(lengths, budget, seed, largest, shuffle, **find_position(trainer))
-    seeded = _SeededBatches(dataset, seed, sampler.rank)
+    seeded = SeededDataset(dataset, seed, sampler.rank)
     # a list of items is one "item" of the loader: Lightning rebuilds samplers, not batch samplers
     return ResumableLoader(seeded, None, sampler=sampler, generator=sampler.generator, **kwargs)
 
@@ -212,8 +212,8 @@ def sorted_loader(
     **kwargs: Any,
 ) -> DataLoader[Any]:
     """Load all items once, from the shortest to the longest, in batches within the budget."""
-    batches = BucketSampler(lengths, budget, 0, largest, shuffle=False).build_batches(0)
-    return DataLoader(_BatchDataset(dataset, batches), batch_size=None, **kwargs)
+    sampler = BucketSampler(lengths, budget, 0, largest, shuffle=False)
+    return DataLoader(SeededDataset(dataset, 0, 0), None, sampler=sampler, **kwargs)
 
 
 def find_position(trainer: Trainer | None) -> dict[str, int]:
@@ -248,29 +248,16 @@ class SeededDataset(Dataset[Any]):
 
     def __getitems__(self, places: list[tuple[int, int, int]]) -> list[Any]:
         epoch, place, _ = places[0]
+        return self[epoch, place, [item for _, _, item in places]]
+
+    def __getitem__(self, batch: tuple[int, int, list[int]]) -> list[Any]:
+        epoch, place, items = batch
         seed = derive_seed("draws", self.seed, self.rank, epoch, place)
         with isolate_rng(include_cuda=False):  # without workers, this is the trainer's own state
             random.seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002 -- timm draws from the global generator
             torch.random.default_generator.manual_seed(seed)
-            return [self.dataset[item] for _, _, item in places]
-
-
-class _SeededBatches(SeededDataset):
-    def __getitem__(self, batch: tuple[int, int, list[int]]) -> list[Any]:
-        epoch, place, items = batch
-        return self.__getitems__([(epoch, place, item) for item in items])
-
-
-class _BatchDataset(Dataset[Any]):
-    def __init__(self, dataset: Dataset[Any], batches: list[list[int]]) -> None:
-        self.dataset, self.batches = dataset, batches
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, place: int) -> list[Any]:
-        return [self.dataset[item] for item in self.batches[place]]
+            return [self.dataset[item] for item in items]
 
 
 class ResumableLoader(DataLoader[Any]):

@@ -120,7 +120,8 @@ def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | N
 def print_page_table(table: PageTable, console: Console) -> None:
     """Print a table below its label, in several parts where the terminal is narrow."""
     frame = pd.DataFrame([[cell.text for cell in row] for row in table.rows], columns=table.head)
-    text = frame.set_index(table.head[0]).rename_axis(None).to_string(line_width=console.width)
+    frame = frame.set_index(table.head[0]).rename_axis(index=None, columns=table.head[0])
+    text = frame.to_string(line_width=console.width)
     console.print(f"{table.label}\n{text}", markup=False, highlight=False, soft_wrap=True)
 
 

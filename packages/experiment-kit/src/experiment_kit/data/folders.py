@@ -22,7 +22,7 @@ from experiment_kit.run import Run, has_content, write_atomically, write_folder_
 from experiment_kit.run_files import read_mapping
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
-MAX_FILES = 1000  # of a run's data, whose content is read; all are counted
+MAX_FILES = 1000  # whose content identifies a run's data; all are counted
 _BLOCK = 1 << 24  # bytes that are read at once
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers

@@ -1,4 +1,4 @@
-"""The parser of configs: `-c` takes a file or the name of a config of the app.
+"""Configs to objects and back: `-c` takes a file or the name of a config of the app.
 
 A config names classes by their import paths, which imports and calls them: read the config of a
 stranger before you run it, as you would a script. jsonargparse denies `os`, `subprocess`, ....
@@ -10,10 +10,12 @@ import json
 import re
 import sys
 import traceback
+import warnings
 from argparse import ArgumentError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from os.path import isfile
 from pathlib import Path
@@ -24,12 +26,14 @@ import yaml
 from jsonargparse import ActionConfigFile, DefaultHelpFormatter, Namespace, set_parsing_settings
 from jsonargparse._common import parsing_settings  # no public function lifts a denial
 from lightning.pytorch.cli import LightningArgumentParser
+from lightning.pytorch.core.mixins import HyperparametersMixin
 
 from experiment_kit.app_files import PREFIX, find_config, list_apps, read_entries, read_settings
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
 _SUGGESTED = ("attention_core", "torch.optim", "lightning.pytorch.callbacks",
               "experiment_kit.training.optim")  # fmt: skip
+_INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module from a config
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
 
 
@@ -177,3 +181,61 @@ class ConfigParser(LightningArgumentParser):
                 name = f"{value.__module__}.{value.__qualname__}" if is_function else value
                 raise UserError(f"{key}: {name} is no class; name a class by its import path")
         return config
+
+
+def save_plain_hyperparameters(module: HyperparametersMixin, ignore: Sequence[str] = ()) -> None:
+    """Save the arguments of the `__init__` that runs, as `save_hyperparameters` does, as data.
+
+    `load_from_checkpoint` builds objects again from `class_path` and `init_args`. What has no such
+    form, as a lambda, is left out.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*is an instance of `nn.Module`")
+        module.save_hyperparameters(ignore=list(ignore), frame=inspect.currentframe().f_back)  # type: ignore[union-attr]
+    plain: dict[str, Any] = {"_instantiator": _INSTANTIATOR}
+    for name, value in list(module.hparams.items()):
+        try:
+            plain[name] = describe_value(value)
+        except (TypeError, ValueError):  # a class of C has no signature
+            del module.hparams[name]
+    module.save_hyperparameters(plain)
+
+
+def describe_value(value: Any) -> Any:
+    """Return a value as it stands in a config; TypeError for one that has no such form.
+
+    >>> from attention_core import GFSA
+    >>> describe_value({"filter": partial(GFSA, K=4), "layers": (1, 2)})["filter"]
+    {'class_path': 'attention_core.filters.gfsa.GFSA', 'init_args': {'K': 4}}
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {key: describe_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [describe_value(item) for item in value]
+    if isinstance(value, partial):
+        # jsonargparse passes the class to a function of its own that builds it
+        target, *others = [x for x in value.args if not inspect.isfunction(x)] or [value.func]
+        if others or not callable(target):
+            raise TypeError("a config has no arguments without names")
+        return {
+            "class_path": _find_import_path(target),
+            "init_args": describe_value(value.keywords),
+        }
+    if inspect.isclass(value):
+        return {"class_path": _find_import_path(value)}
+    if inspect.isfunction(value):
+        return _find_import_path(value)
+    names = [*inspect.signature(type(value)).parameters]
+    if missing := [name for name in names if not hasattr(value, name)]:
+        raise TypeError(f"{type(value).__name__} has no attribute {missing[0]}")
+    options = {name: describe_value(getattr(value, name)) for name in names}
+    return {"class_path": _find_import_path(type(value)), "init_args": options}
+
+
+def _find_import_path(item: Any) -> str:
+    path = f"{item.__module__}.{item.__qualname__}"
+    if "<" in path or item.__module__ == "__main__":
+        raise TypeError(f"{path} cannot be imported")
+    return path

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core.checks import check_nonnegative
-from experiment_kit.hyperparameters import save_plain_hyperparameters
+from experiment_kit.parsing import save_plain_hyperparameters
 from experiment_kit.run import write_atomically
 from experiment_kit.training.optim import (
     ConstantSchedule,

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
-from experiment_kit.hyperparameters import save_plain_hyperparameters
+from experiment_kit.parsing import save_plain_hyperparameters
 
 Protocol = Literal["validation", "test"]
 

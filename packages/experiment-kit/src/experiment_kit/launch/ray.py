@@ -5,7 +5,6 @@ finished is not trained again.
 """
 
 import os
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -18,7 +17,6 @@ from experiment_kit.launch.supervision import LOST, end_processes, read_grace, s
 
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
 _PAUSE = 5  # seconds after a loss: Ray takes a while to see that a machine is dead
-_SECONDS = 7  # a cluster must take a connection by then; Ray itself waits a minute
 
 
 def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
@@ -32,9 +30,6 @@ def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
     remedy = "start one by `ray start --head`, or name its address as host:port"
     prefix = f"no Ray cluster answers at {address or 'auto'}: {remedy}: "
     with convert_user_errors(OSError, ValueError, RuntimeError, prefix=prefix):
-        if ":" in address:
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
     return partial(Cluster, ray)
 

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
-from experiment_kit.hyperparameters import save_plain_hyperparameters
+from experiment_kit.parsing import save_plain_hyperparameters
 from experiment_kit.training import optim
 
 

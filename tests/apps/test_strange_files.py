@@ -206,6 +206,17 @@ def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_p
         assert read(path) == right
 
 
+def test_texts_of_linked_folders_and_in_upper_case_are_read_and_others_counted(
+    tmp_path, capsys
+) -> None:
+    for name in ("texts/A.TXT", "texts/b.md", "other/c.JSONL"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "c"}\n')
+    (tmp_path / "texts/more").symlink_to("../other")
+    assert [*read_text_files(tmp_path / "texts")] == ['{"text": "c"}', "c"]
+    assert "neither .txt nor .jsonl, and not read: 1\n" in capsys.readouterr().err
+
+
 def test_a_text_without_a_token_and_a_single_class_are_refused(tmp_path) -> None:
     (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
     with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):

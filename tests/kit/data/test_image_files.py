@@ -64,7 +64,10 @@ def test_what_systems_add_to_folders_is_not_listed(tmp_path) -> None:
     for name in [*names, "h/i.TXT", "a.txt", "b.txt.zip"]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    assert list_visible_files(tmp_path, ".txt") == [tmp_path / "a.txt", tmp_path / "h/i.TXT"]
+    (tmp_path / "h/loop").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "h")
+    found = [str(path.relative_to(tmp_path)) for path in list_visible_files(tmp_path, ".txt")]
+    assert found == ["a.txt", "h/i.TXT", "link/i.TXT"]
 
 
 @pytest.mark.parametrize(

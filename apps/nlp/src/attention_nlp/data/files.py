@@ -31,14 +31,14 @@ def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:
     Tsv files have no quotes, as GLUE's; `columns` names those of a file without a header. A row
     that is cut short lacks its last columns.
     """
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         text = f"{path} is not a readable parquet file: "
         with convert_user_errors(OSError, pyarrow.ArrowException, prefix=text):
             for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
                 yield from batch.to_pylist()
         return
     lines = read_lines(path)
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() == ".jsonl":
         for number, line in enumerate(lines, 1):
             if line.strip():
                 row = parse_json(line, path, number)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
-from experiment_kit.data.folders import is_hidden
+from experiment_kit.data.folders import is_hidden, list_visible_folders
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import make_dataset
@@ -207,7 +207,7 @@ class ImageFolder(ImageFolders):
             text = "and no train with a folder for each class"
             raise UserError(f"{root} has {format_names(names)} {text}")
         for name in names:
-            if any(map(_guess_split, _list_visible(root / name))):
+            if any(map(_guess_split, list_visible_folders(root / name))):
                 raise UserError(f"{root / name} is split: put its classes into {root}/train, test")
         return {"train": root}
 
@@ -250,27 +250,16 @@ def _format_classes(names: list[str]) -> str:
 
 def list_subfolders(folder: Path) -> list[str]:
     """List the folders in a folder by name, without hidden ones; UserError if there is none."""
-    if found := _list_visible(folder):
+    if found := list_visible_folders(folder):
         return found
     raise UserError(f"{folder} has no folder for each class, with the images inside")
-
-
-def _list_visible(folder: Path) -> list[str]:
-    found = (entry for entry in os.scandir(folder) if entry.is_dir() and not _is_loop(entry.path))
-    return sorted(entry.name for entry in found if not is_hidden(entry.name))
-
-
-def _is_loop(path: str) -> bool:
-    """Return whether a path is a link to a folder above it, as `ln -s` twice makes."""
-    above = os.path.realpath(os.path.dirname(path))
-    return os.path.islink(path) and f"{above}/".startswith(f"{os.path.realpath(path)}/")
 
 
 def find_splits(folder: Path) -> dict[str, Path]:
     """Find the first folder of each split that has folders of classes."""
     found: dict[str, Path] = {}
-    for name in _list_visible(folder):
-        if (split := _guess_split(name)) and _list_visible(folder / name):
+    for name in list_visible_folders(folder):
+        if (split := _guess_split(name)) and list_visible_folders(folder / name):
             found.setdefault(split, folder / name)
     return found
 

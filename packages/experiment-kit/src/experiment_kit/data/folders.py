@@ -87,9 +87,29 @@ def is_hidden(path: str) -> bool:
 
 def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
     """List the files below a folder whose names end in a suffix, in the order of names."""
-    found = (path for path in sorted(folder.rglob("*")) if path.name.lower().endswith(suffixes))
-    visible = (path for path in found if not is_hidden(str(path.relative_to(folder))))
-    return [path for path in visible if path.is_file()]
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = list_visible_folders(place)
+        found += [Path(place, name) for name in names if not is_hidden(name)]
+    return sorted(x for x in found if x.name.lower().endswith(suffixes) and x.is_file())
+
+
+def list_visible_folders(folder: Path | str) -> list[str]:
+    """List the folders in a folder, in the order of names, without links to one above it."""
+    found = (entry for entry in os.scandir(folder) if entry.is_dir() and not _is_loop(entry.path))
+    return sorted(entry.name for entry in found if not is_hidden(entry.name))
+
+
+def _is_loop(path: str) -> bool:
+    """Return whether a path is a link to a folder above it, as `ln -s` twice makes."""
+    above = os.path.realpath(os.path.dirname(path))
+    return os.path.islink(path) and f"{above}/".startswith(f"{os.path.realpath(path)}/")
+
+
+@cache
+def print_once(text: str) -> None:
+    """Print a note on standard error, unless this process has."""
+    print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 def record_data(run: Run, paths: Sequence[Path]) -> None:

@@ -3,12 +3,12 @@
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from experiment_kit.data.folders import print_once
 from experiment_kit.errors import UserError
 
 IMAGE_SUFFIXES = (
@@ -74,15 +74,10 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     elif high < 4096:
-        _print_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
+        print_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
     values = np.where(values == image.info.get("transparency"), 65535, values)
     pixels = (values >> shift).astype(np.uint8)
     return Image.fromarray(pixels if tags.get(_PHOTOMETRIC, 1) else 255 - pixels)  # 0 is white
-
-
-@cache
-def _print_once(text: str) -> None:
-    print(f"note: {text}", file=sys.stderr, flush=True)
 
 
 def note_frames(paths: Iterable[Path | str]) -> None:

@@ -12,10 +12,9 @@ from rich.markup import escape
 
 from experiment_kit.errors import UserError
 from experiment_kit.pages.tables import link_file
-from experiment_kit.papers.cells import NOT_COMPARABLE, CellResult
 from experiment_kit.papers.provenance import list_sections
 from experiment_kit.papers.render import escape_markdown, render_table
-from experiment_kit.papers.results import TableResults, open_results
+from experiment_kit.papers.results import NOT_COMPARABLE, CellResult, TableResults, open_results
 from experiment_kit.papers.spec import ALL, find_tables
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
 from experiment_kit.run import write_atomically

@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.pages.tables import MISSING
-from experiment_kit.papers.cells import CellResult
 from experiment_kit.papers.provenance import (
     RUNS,
     RunSection,
@@ -18,7 +17,7 @@ from experiment_kit.papers.provenance import (
     read_runs,
     tabulate_section,
 )
-from experiment_kit.papers.results import CITED, TableResults
+from experiment_kit.papers.results import CITED, CellResult, TableResults
 from experiment_kit.papers.spec import PAPER, SELECTED, TableSpec
 from experiment_kit.papers.verdicts import EXPLANATION, HEAD, list_statistics
 

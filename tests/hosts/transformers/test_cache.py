@@ -11,9 +11,7 @@ from attention_core import attach
 from attention_core.filters import (
     GFSA,
     AttnScale,
-    CenteredAttention,
     Plain,
-    Polynomial,
     ReAttention,
 )
 from torch import Tensor, nn
@@ -32,12 +30,7 @@ from tests.hosts.transformers.models import (
     build,
 )
 
-FILTERS = {
-    "gfsa": partial(GFSA, K=4),
-    "attnscale": AttnScale,
-    "centered": CenteredAttention,
-    "polynomial": partial(Polynomial, K=3, basis="jacobi"),
-}
+FILTERS = {"gfsa": partial(GFSA, K=4), "attnscale": AttnScale}  # powers of a map, and its average
 all_families = pytest.mark.parametrize("family", GENERATIVE)
 all_filters = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from experiment_kit.cli import run_app
 from experiment_kit.run import Run
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, callbacks
 
 from tests.apps.contract import find_run
 from tests.kit import tiny
@@ -132,6 +132,19 @@ REFUSED = {
     ),
     "a lottery ticket": ([PRUNING()], "use_lottery_ticket_hypothesis must be False"),
 }
+
+
+HARMLESS = {  # no weights, and no choice of them
+    *("BackboneFinetuning", "BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint"),
+    *("DeviceStatsMonitor", "LambdaCallback", "LearningRateMonitor", "ModelSummary", "ProgressBar"),
+    *("RichModelSummary", "RichProgressBar", "TQDMProgressBar", "ThroughputMonitor", "Timer"),
+}
+
+
+def test_every_callback_of_lightning_is_tried_or_refused_or_harmless() -> None:
+    lists = [*WORKING.values(), *(given for given, _ in REFUSED.values())]
+    tried = {one["class_path"].rpartition(".")[2] for given in lists for one in given}
+    assert {*callbacks.__all__} - tried == HARMLESS
 
 
 def fit(folder: Path, given: list[dict[str, object]], stop_at: int | None = None) -> Run:

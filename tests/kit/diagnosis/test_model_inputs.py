@@ -12,17 +12,17 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
     for i, name in enumerate(("b.png", "a.jpg", "c/d.WEBP", ".git/e.png")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("L", (i + 3, 5)).save(tmp_path / name)
-    (tmp_path / "notes.txt").write_text("one\n\n  \ntwo\nthree\n")
+    (tmp_path / "notes.txt").write_text("one\n\n  \ntwo\nth\u2028ree\n", "utf-8-sig")
     images, sentence = find_samples([str(tmp_path), str(tmp_path / "b.png")], "image", 9)
     assert [image.size for image in images] == [(4, 5), (3, 5), (5, 5), (3, 5)]
     assert {image.mode for image in images} == {"RGB"}
     assert str(tmp_path) in sentence
     assert find_samples([str(tmp_path / "notes.txt")], "text", 2)[0] == ["one", "two"]
-    assert find_samples([str(tmp_path)], "text", 9)[0] == ["one", "two", "three"]
+    assert find_samples([str(tmp_path)], "text", 9)[0] == ["one", "two", "th\u2028ree"]
 
 
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
-    ("a.png", "text", "a.png is no text: "),
+    ("a.png", "text", "a.png is no text in UTF-8"),
     ("a.txt", "image", "a.txt cannot be read: "),
     ("damaged.wav", "audio", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),

@@ -53,7 +53,9 @@ def load_epoch(data: Pretraining, epoch: int = 0) -> list[list[torch.Tensor]]:
 
 
 def test_sentences_of_the_documentation_make_documents() -> None:
-    texts = [*Pretraining("python_docs", max_documents=3).read_documents()]
+    data = Pretraining("python_docs", max_documents=3)
+    texts = [*data.read_documents()]
+    assert data.content[-1] == "3"
     assert [len(text.split()) > 99 for text in texts] == [True] * 3
 
 

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_frames
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 
 Kind = Literal["image", "text", "audio"]
@@ -42,8 +43,7 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
         elif kind == "audio":
             samples.append(app.read_input(file))
         else:
-            with convert_user_errors(OSError, ValueError, prefix=f"{file} is no text: "):
-                lines = file.read_text(encoding="utf-8").splitlines()
+            lines = (line.rstrip("\r\n") for line in read_text_lines(file, "\n"))
             samples += [line for line in lines if line.strip()]
         if len(samples) >= count:
             break

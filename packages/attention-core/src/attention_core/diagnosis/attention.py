@@ -1,8 +1,4 @@
-"""Find the attention maps of a recorded pass, and form them.
-
-A map is what multiplies values over tokens: fused by torch, formed by a softmax or by a product of
-queries and keys, or the operator that a filter receives.
-"""
+"""Find the attention maps of a recorded pass, whichever functions apply them, and form them."""
 
 from dataclasses import dataclass
 from string import ascii_uppercase

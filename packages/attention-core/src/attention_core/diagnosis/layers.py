@@ -1,7 +1,4 @@
-"""Plan what is measured of each layer: the tensors of its steps, its attention call, its weights.
-
-A layer is an attention call on its own tokens, with what the stream passes until the next one.
-"""
+"""Plan what is measured of each layer: the tensors of its steps, its attention, its weights."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -31,7 +28,7 @@ from attention_core.hosts.adapter import NUM_HEADS_NAMES
 
 @dataclass(eq=False, repr=False)
 class Layer:
-    """The tensors of one layer, by the names of `LayerDiagnosis.steps`.
+    """The tensors of one attention and of what follows until the next, by their `steps`.
 
     `changes` are its sums and norms. `final` are the tokens behind the final norm of its stack,
     None for all but the last layer.

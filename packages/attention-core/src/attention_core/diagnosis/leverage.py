@@ -1,8 +1,4 @@
-"""Measure what would help: how the last layer's smoothness depends on each layer's coefficients.
-
-One backward pass gives the gradients behind each place where a mechanism may act. The mechanism is
-applied there alone, so that the model stays as it is.
-"""
+"""Measure what would help: how the last layer's smoothness depends on each coefficient."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -55,8 +51,9 @@ def measure_leverage(
 ) -> tuple[list[Leverage], list[str]]:
     """Return the leverage of mechanisms at identity, sorted, and notes on those that do not apply.
 
-    A filter acts in each selected layer without one, ContraNorm on the sums of a layer, any other
-    function of tokens behind the output projection. The caller restores the model.
+    One backward pass gives the gradients behind each place where a mechanism acts: a filter in each
+    selected layer without one, ContraNorm on the sums of a layer, any other function of tokens
+    behind the output projection. The caller restores the model.
     """
     makes = DEFAULT_MECHANISMS if mechanisms is None else tuple(mechanisms)
     check_callables("diagnose", **{f"mechanisms[{i}]": made for i, made in enumerate(makes)})

@@ -1,8 +1,4 @@
-"""Find the value and output weights of an attention call in a recorded pass.
-
-The value projection is the linear map whose outputs hold the values, and the output projection the
-one that takes the result. Both are verified on the tokens, so that weights are right or not found.
-"""
+"""Find the value and output weights of an attention call, and verify them on its tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,8 +1,4 @@
-"""Record a forward pass as a graph: each tensor, the function that made it, and its parents.
-
-Functions of torch are seen by a mode, so that no class of a model has to be known. A graph holds
-shapes; it holds the values of those tensors alone that a measurement asks for.
-"""
+"""Record a forward pass as a graph of tensors and functions, whatever the classes of a model."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -138,8 +134,8 @@ class _Recorder(TorchFunctionMode):
             given = self._to_nodes((args, kwargs))
         result = func(*args, **kwargs)
         # `contiguous` may return its input
-        inputs = {id(x) for x in list_tensors((args, kwargs))}
-        made = [y for y in list_tensors(result) if id(y) not in inputs]
+        inputs = {id(x) for x in list_leaves((args, kwargs))}
+        made = [y for y in list_leaves(result) if id(y) not in inputs]
         if changed is not None:
             made = [changed]
         elif made:
@@ -151,7 +147,7 @@ class _Recorder(TorchFunctionMode):
     def add(self, y: Tensor, name: str, args: Any = (), kwargs: Any = None) -> Node:
         """Add the node of a tensor: of a function, or of a module whose functions are not seen."""
         kwargs = kwargs or {}
-        parents = tuple(_list_leaves((args, kwargs), Node))
+        parents = tuple(list_leaves((args, kwargs), Node))
         index = len(self.graph.nodes)
         if parents:
             is_constant = all(parent.is_constant for parent in parents)
@@ -192,20 +188,15 @@ def _find_changed(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> T
     return args[0] if is_in_place and args and isinstance(args[0], Tensor) else None
 
 
-def list_tensors(value: Any) -> list[Tensor]:
-    """Return the tensors in nested tuples, lists and mappings."""
-    return _list_leaves(value, Tensor)
-
-
-def _list_leaves(value: Any, kind: type) -> list[Any]:
-    # torch's function for this takes longer than a small model
+def list_leaves(value: Any, kind: type = Tensor) -> list[Any]:
+    """Return the tensors in nested tuples, lists and mappings, faster than torch does."""
     if isinstance(value, kind):
         return [value]
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, list | tuple):
         return []
-    return [x for part in value for x in _list_leaves(part, kind)]
+    return [x for part in value for x in list_leaves(part, kind)]
 
 
 def list_terms(node: Node) -> list[Node]:
@@ -239,11 +230,11 @@ def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
     graph = recorder.graph
 
     def enter(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        inputs = [recorder.find_or_add(x) for x in list_tensors((args, kwargs))]
+        inputs = [recorder.find_or_add(x) for x in list_leaves((args, kwargs))]
         call = ModuleCall(name, module, len(graph.calls), len(graph.nodes), inputs)
         if name.rpartition(".")[2] == "filter" and len(args) == 2:
             call.arguments, recorder.is_paused = args, True
-            call.inputs += map(recorder.find_or_add, list_tensors(vars(args[0])))
+            call.inputs += map(recorder.find_or_add, list_leaves(vars(args[0])))
         graph.calls.append(call)
         opened.append(call)
         recorder.modules = tuple(call.name for call in opened)
@@ -251,7 +242,7 @@ def _watch_modules(model: nn.Module, recorder: _Recorder) -> Iterator[None]:
     def leave(module: nn.Module, args: Any, output: Any) -> None:
         call = opened.pop()
         recorder.is_paused = recorder.is_paused and not call.arguments
-        for y in list_tensors(output):
+        for y in list_leaves(output):
             # a function of another library is not seen by the mode
             node = graph.find_node(y) or recorder.add(y, type(module).__name__, tuple(call.inputs))
             call.outputs.append(node)

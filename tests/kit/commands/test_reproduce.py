@@ -1,6 +1,5 @@
 """Every table with a spec has a cell that starts on data that ships; one failure stops no other."""
 
-import json
 import re
 from pathlib import Path
 
@@ -100,8 +99,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
         for experiment, run in runs.items():
             run.folder.mkdir(parents=True, exist_ok=True)
             if experiment.recipe == "pcqm4m":
-                content = {"reason": "exit status 1"}
-                (run.folder / "failure.json").write_text(json.dumps(content))
+                (run.folder / "log.txt").write_text("starts\nRuntimeError: a bug\n")
             else:
                 metrics = {"test/mae": 0.5, "time/epoch": 2.0, "time/test": 1.0}
                 run.write_result(make_result(run, experiment, metrics=metrics))
@@ -113,7 +111,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
-    assert "FAILED softmax, pcqm4m_train_mae, seed 0: exit status 1" in out
+    assert "FAILED softmax, pcqm4m_train_mae, seed 0: RuntimeError: a bug, see " in out
     assert f"{failing} has no measured cell" in out
     assert "4 of 6 tables have a measured cell" in out
     text = (root / "index.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from experiment_kit.commands.search import choose_point
 from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
-from experiment_kit.launch.jobs import FAILURE
+from experiment_kit.launch.jobs import read_last_line
 from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
@@ -38,7 +38,7 @@ from experiment_kit.papers.results import (
 )
 from experiment_kit.papers.spec import PAPER, SELECTED, Cell, TableSpec, find_spec
 from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import read_mapping, try_read
+from experiment_kit.run_files import try_read
 
 Runs = Mapping[Experiment, Run]
 HELD_OUT = NO_OVERLAY["protocol"]  # the protocol that selects
@@ -192,12 +192,13 @@ def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
 
 
 def print_failures(cells: Iterable[Cell], runs: Runs, console: Console) -> None:
-    """Print the cells whose run failed for good, with the reason and the log."""
+    """Print the cells whose run has no result, with the last line of its log."""
     for cell in cells:
-        folder = runs[cell.experiment].folder
-        if failure := try_read(read_mapping, folder / FAILURE, "delete it"):
+        run = runs[cell.experiment]
+        log = run.folder / "log.txt"
+        if log.is_file() and not run.has_result:
             place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
-            text = f"{place}: {failure.get('reason')}, see {folder / 'log.txt'}"
+            text = f"{place}: {read_last_line(log)}, see {log}"
             console.print(f"[red]FAILED[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 

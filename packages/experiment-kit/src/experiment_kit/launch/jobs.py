@@ -3,7 +3,6 @@
 A signal lets each save first, a second one ends all at once: `supervision.py` says how.
 """
 
-import json
 import math
 import os
 import signal
@@ -21,12 +20,10 @@ import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.launch.supervision import LOST, end_processes, start_process
-from experiment_kit.run import write_atomically
 from experiment_kit.run_files import warn_once
 
 RETRIES, MAX_LOSSES = 1, 10  # after failures of a run; after deaths of its servers and machines
 LOOK_AFTER = 10.0  # seconds between two looks at the progress of runs
-FAILURE = "failure.json"  # beside the log of a job that failed for good
 Tries = Counter[tuple[Path, bool]]  # by log; True counts losses
 
 
@@ -129,20 +126,12 @@ def end_job(
     """End a job, or let it wait once more; the death of its server or machine is no try."""
     is_lost = status == LOST
     tries[job.log, is_lost] += 1
-    failed, path = has_failed(job, status), job.log.with_name(FAILURE)
-    allowed = MAX_LOSSES if is_lost else RETRIES
-    if failed and status != UserError.code and tries[job.log, is_lost] <= allowed:
+    may_retry = tries[job.log, is_lost] <= (MAX_LOSSES if is_lost else RETRIES)
+    if has_failed(job, status) and status != UserError.code and may_retry:
         waiting.insert(0, job)
         on_retry(job, status)
-        return
-    if failed:
-        content: dict[str, Any] = {"job": job.name, "reason": describe_failure(job, status)}
-        content |= {"last_line": read_last_line(job.log), "log": job.log.name}
-        content["tries"] = tries[job.log, is_lost]
-        write_atomically(path, json.dumps(content) + "\n")
     else:
-        path.unlink(missing_ok=True)
-    on_end(job, status)
+        on_end(job, status)
 
 
 def has_failed(job: Job, status: int) -> bool:

@@ -106,6 +106,6 @@ def _read_status(ray: Any, handle: Any, job: Job) -> int:
         return ray.get(handle)
     except ray.exceptions.RayError as error:
         reason = str(error).partition("\n")[0]
-        with job.log.open("a", encoding="utf-8") as log:  # failure.json has its last line
+        with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
             log.write(f"\nlost on Ray: {reason}\n")
         return 1 if isinstance(error, ray.exceptions.RayTaskError) else LOST

@@ -20,7 +20,7 @@
       common: {seed_everything: 2023}        # the paper's protocol, which is then compared as well
     other:                                   # and those of the other source, by that protocol
       rows: {"*-gfsa": {max_epochs: 5}}
-    seeds: [2023]                            # of the paper's protocol, in their order
+    paper: {protocol: published, source: released, profiles: [paper], seeds: [2023]}  # no option
 
 - A key is the end of a path into the merged config: `K`, `optimizer.init_args.lr`. An error lists
   the paths where several end so. A whole path is always one.
@@ -64,10 +64,11 @@ def find_settings(table: str) -> Path:
 def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
     """Plan every printed cell of a table, and list what its config has other than its settings."""
     settings = dict(settings)
-    blocks = {name: settings.pop(name, None) for name in ("published", "other", "seeds")}
+    blocks = {name: settings.pop(name, None) for name in ("published", "other")}
+    paper, found = settings.pop("paper", None), describe_paper(spec)
     problems, layers = check_names(spec, settings), [settings]
-    if (seeds := blocks.pop("seeds")) and seeds != (found := list_seeds(spec)):
-        problems.append(f"seeds are {found}, not {seeds}")
+    if paper != found:
+        problems.append(f"the paper's is {paper}, and without an option there is {found}")
     if spec.others and not blocks["other"]:
         problems.append("no block 'other' for the rows of the other source")
     problems += compare_cells(spec.list_cells("paper", "validation"), spec, layers)
@@ -82,9 +83,14 @@ def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
     return problems
 
 
-def list_seeds(spec: TableSpec) -> list[int]:
-    """List the seeds of the paper's protocol."""
-    return [*dict.fromkeys(cell.experiment.seed for cell in spec.list_cells())]
+def describe_paper(spec: TableSpec) -> dict[str, Any]:
+    """Return what `make table` plans without an option."""
+    experiments = [cell.experiment for cell in spec.list_cells()]
+    found = {name: sorted({getattr(e, name) for e in experiments}) for name in ("profile", "seed")}
+    profiles, seeds = found.values()
+    return {
+        "protocol": spec.protocol, "source": spec.source, "profiles": profiles, "seeds": seeds
+    }  # fmt: skip
 
 
 def compare_cells(cells: Iterable[Cell], spec: TableSpec, layers: list[Any]) -> Iterator[str]:

@@ -14,9 +14,14 @@ def test_the_config_of_every_printed_row_is_the_papers(table: str) -> None:
     assert not problems, "\n".join(problems[:20])
 
 
+PAPER = {"protocol": "published", "source": "text", "profiles": ["paper"], "seeds": [0, 1, 2]}
+
+
 def find_problems(**blocks) -> list[str]:
     every = {"*": {}, "[!a]*": {}, "agf": {"at": {"*": {}}}}
-    return compare_blocks(find_spec("agf-table-2"), {"source": "S", "rows": every, **blocks})
+    return compare_blocks(
+        find_spec("agf-table-2"), {"source": "S", "rows": every, "paper": PAPER, **blocks}
+    )
 
 
 @pytest.mark.parametrize(("blocks", "problem"), [
@@ -30,6 +35,7 @@ def find_problems(**blocks) -> list[str]:
     ({"rows": {"agf": {"at": {"listop": {}}}}}, "no column 'listop'; there are listops, "),
     ({"row": {}}, "no block 'row'"),
     ({"source": ""}, "no source"),
+    ({"paper": PAPER | {"seeds": [0]}}, "without an option there is {'protocol': 'published', "),
     ({"common": {}}, "transformer, text: nothing is expected"),
     ({"published": {"common": {"dim": 6}}}, "(published): dim is 64, not 6"),
 ])  # fmt: skip

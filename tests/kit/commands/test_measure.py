@@ -51,14 +51,11 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
     ("--repeats=0", "--repeats and --batch_size must be from 1 to 1000000"),
     ("--model.layres=3", "unrecognized arguments: --model.layres=3"),
     ("--model.filter.init_args.K=0", "GFSA.K must be a whole number of at least 1, got 0"),
+    ("", "name an app: "),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(tmp_path, read_error, option, sentence) -> None:
-    args = ["tiny", *arguments(tmp_path, GFSA), option]
+    args = ["tiny", *arguments(tmp_path, GFSA), option] if option else []
     assert sentence in read_error(measure.run_efficiency, args)
-
-
-def test_a_missing_app_is_one_sentence(read_error) -> None:
-    assert "name an app: " in read_error(measure.run_efficiency, [])
 
 
 def test_eigenvalues_are_written_into_the_folder_of_the_run(tmp_path, read_error) -> None:

@@ -87,7 +87,6 @@ def search(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "plan_runs", plan_by_arguments)
     monkeypatch.setattr(launch, "plan_configs", lambda experiments: plan_config(*experiments))
     monkeypatch.setattr(launch, "find_own_options", lambda _, grid: {"agf": grid})
-    monkeypatch.setattr(launch.Search, "draw_trials", lambda _: None)
     return command
 
 
@@ -104,22 +103,10 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     assert f"# {chosen} validation." in text
     shown = " ".join(capsys.readouterr().out.split())
     assert chosen in shown
-    drawn = {path.stem: path.read_text() for path in study.glob("*.svg")}
-    assert drawn.keys() == {"history", "slices", "importances"}
-    assert all("<svg" in content for content in drawn.values())
     args = ("-c", str(study / "chosen.yaml"))
     named = Experiment(method="agf", protocol="validation", args=args, **NAMES)
     (run,) = plan_runs([named], str(search.folder / "runs")).values()
     assert run.read_result()["metrics"]["val/score"] == 1
-
-
-def test_the_best_point_of_a_whole_grid_is_returned(search) -> None:
-    first = Experiment(method="agf", **NAMES)
-    grid = {"model.kernel.K": ["2", "4"], "model.kernel.gamma": ["0.1", "0.01"]}
-    options = launch.LaunchOptions(folder=str(search.folder / "runs"))
-    best = {"model.kernel.K": "4", "model.kernel.gamma": "0.01"}
-    assert launch.choose_point([first], grid, options) == best
-    assert len(search.trained) == 4
 
 
 def test_trials_may_be_fewer_than_points_and_more_of_them_later(search) -> None:

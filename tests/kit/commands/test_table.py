@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from experiment_kit.commands import search
 from experiment_kit.commands import table as publish
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import plan_configs
@@ -105,22 +106,6 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
     assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,," in text
 
 
-def test_the_markdown_says_what_was_measured_and_how(spec, paper):
-    values = ((row, s, 100 * v) for row in ACCURACY for s, v in enumerate(ACCURACY[row]))
-    lines = [{"row": row, "seed": s, "value": v} for row, s, v in values]
-    text = render_markdown(make_results(*lines), PUBLISHED)
-    command = "make table TABLE=agf-table-1 PROFILE=small PROTOCOL=validation SEED=0,1"
-    assert f'`\n{command} ARGS="--rows=[transformer,gfsa] --columns=[heartbeat]"\n`' in text
-    assert "| [71.00 ± 1.41 (2)](#transformer-small-validation)<br>76.1 (−5.10) |" in text
-    assert "| [76.00 ± 1.41 (2)](#transformer--gfsa-small-validation) |" in text
-    assert "held out of the training set" in text
-    assert all(note in text for note in paper.notes)
-    table, *_ = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
-    lines = table.splitlines()
-    assert lines[0].startswith("| method | EC")
-    assert {line.count("|") for line in lines} == {lines[0].count("|")}
-
-
 def test_the_terminal_shows_the_measured_cells_beside_the_printed_ones():
     results = make_results({"row": "transformer", "value": 71.0})
     console = Console(file=io.StringIO(), width=150, highlight=False)
@@ -153,24 +138,31 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeyp
     assert not [*tmp_path.iterdir()]
 
 
-def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypatch, tmp_path):
-    def choose_point(experiments, grid, options):
-        assert {e.protocol for e in experiments} == {"validation"}
-        assert [*grid] == ["model.filter.K", "model.filter.w0"]
-        return {"model.filter.K": "6", "model.filter.w0": "-0.01"}
+def test_a_dry_run_of_a_selection_lists_the_points_of_its_grids(capsys, tmp_path):
+    chosen = {"rows": ["bert_tiny-gfsa", "bert_tiny"], "columns": ["cola"]}
+    lines = list_dry_run(capsys, "gfsa-table-1", select=True, folder=str(tmp_path), **chosen)
+    assert sum(line.startswith("to train: ") for line in lines) == 36
+    assert any(line.endswith("(gfsa K=2 w0=-0.05)") for line in lines)
 
+
+def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypatch, tmp_path):
     def train(runs, options):
         for e, run in runs.items():
             run.folder.mkdir(parents=True)
             config = {"seed_everything": e.seed, **plan_configs([e])[e]}
             (run.folder / "config.yaml").write_text(yaml.safe_dump(config))
-            run.write_result(make_result(run, e, metrics={"last/matthews": 0.5}))
+            is_best = e.protocol == "validation" and e.label.endswith("K=6 w0=-0.01")
+            metrics = {"last/matthews": 0.5, "val/score": 0.5 + is_best}
+            run.write_result(make_result(run, e, metrics=metrics))
         return 0
 
+    pytest.importorskip("optuna", reason="optuna, of experiment-kit[search], is not installed")
     monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
     monkeypatch.setattr(publish, "refuse_absent_weights", lambda *_: None)
-    monkeypatch.setattr(publish, "choose_point", choose_point)
-    monkeypatch.setattr(publish, "run_missing", train)
+    grid = {"model.filter.K": ["4", "6"], "model.filter.w0": ["0.0", "-0.01"]}
+    monkeypatch.setattr(publish, "read_grid", lambda *_: grid)
+    for module in (publish, search):
+        monkeypatch.setattr(module, "run_missing", train)
     options = {"rows": ["gfsa-bert_base", "softmax-bert_base"], "columns": ["cola"]}
     folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
     publish.make_table("gfsa-table-1", select=True, **options, **folders)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from experiment_kit.commands import index
 from experiment_kit.commands import table as publish
 from experiment_kit.commands.config import print_config
 from experiment_kit.errors import UserError
@@ -16,7 +15,6 @@ from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 from torch.utils.tensorboard import SummaryWriter
 
-from tests.kit.conftest import make_measurement
 from tests.kit.run_results import make_result
 
 PUBLISHED = Path("docs/results")
@@ -99,9 +97,8 @@ def test_the_page_leads_from_the_cell_to_its_runs(out):
     assert provenance.make_slug(heading) == anchor == "transformer--gfsa-small-validation"
     assert "[runs.jsonl](runs.jsonl)" in section
     (run,) = provenance.read_runs(out).values()
-    (line,) = re.findall(
-        r"^\| HB \| 0 \| 75.0000 \| 0123456789 \| (\S+) \| (.*) \|$", section, re.M
-    )
+    pattern = r"^\| HB \| 0 \| 75.0000 \| 0123456789 \| (\S+) \| (.*) \|$"
+    (line,) = re.findall(pattern, section, re.M)
     assert line[0][:10] == run["starts"][0]["commit"][:10]
     assert re.search(r"torch.*; cpu, \d+ threads?$", line[1])
 
@@ -115,19 +112,10 @@ def test_a_line_that_was_changed_is_named(out, damage):
         provenance.read_runs(out)
 
 
-def test_the_index_leads_to_the_runs_of_the_table(spec, out, tmp_path):
-    publish.publish_table(spec, [make_measurement(value=71.0)], out, tmp_path)
-    markdown = index.render_index(index.read_index(out, {}), out, tmp_path / "index.md")
-    link = "out/agf-table-1.md#agf-small-validation"
-    assert f" | [71.00 (1)]({link}) | small, validation | not comparable |" in markdown
-
-
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
-    results, published = (
-        open_results(PUBLISHED, find_spec(path.stem)),
-        provenance.read_runs(PUBLISHED),
-    )
+    results = open_results(PUBLISHED, find_spec(path.stem))
+    published = provenance.read_runs(PUBLISHED)
     for line in results.runs.itertuples():
         run, setting = published[line.run], results.spec.setting(line.row, line.column)
         assert run["config"]["seed_everything"] == run["seed"] == line.seed

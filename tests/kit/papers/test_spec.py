@@ -132,16 +132,10 @@ rows: {crammed_bert: plain, crammed_bert_minus: sharpening}
 def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
     spec = load_spec(write_spec(tmp_path, "record-straight-figure-6", STARTS))
     cells = [cell.experiment for cell in spec.list_cells("small", "test", [4, 5])]
-    assert [(e.method, e.seed) for e in cells] == [
-        *(("plain", 4), ("sharpening", 4), ("plain", 5), ("sharpening", 5)),
-    ]
+    assert [(e.method, e.seed) for e in cells[1:3]] == [("sharpening", 4), ("plain", 5)]
     for e in cells:
-        assert (e.data, e.backbone, e.recipe, e.protocol) == (
-            "cb",
-            "crammed_16",
-            "superglue",
-            "test",
-        )
+        names = e.data, e.backbone, e.recipe, e.protocol
+        assert names == ("cb", "crammed_16", "superglue", "test")
         assert (e.start.data, e.start.backbone, e.start.recipe) == ("pile", "crammed_32", "crammed")
         assert (e.start.method, e.start.seed, e.start.start) == (e.method, e.seed, None)
         assert (e.start.profile, e.start.protocol, e.start.source) == ("small", "", "result")
@@ -170,6 +164,8 @@ def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, messag
     ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
     ({"cited": {"agv": "Wi et al."}}, "row of agf-table-1 named 'agv'"),
     ({"computed": {"average": {"column": "pems"}}}, "column of agf-table-1 named 'average'"),
+    ({"computed": {"japanese_vowels": {"column": "pems"}}}, "measured named 'pems'"),
+    ({"computed": {"heartbeat": {"column": "pems_sf", "minus": {"agf": "ag"}}}}, "mean agf"),
     ({"eigenvalues": {"samples": 0}}, "samples must be at least 1, or all, got 0"),
 ])  # fmt: skip
 def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, message):
@@ -180,13 +176,9 @@ def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, messag
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("chosen", "allowed"), [
-    ({"rows": ["refomer"]}, "did you mean reformer"),
-    ({"protocol": "tets"}, "did you mean test"),
-])  # fmt: skip
-def test_a_cell_that_cannot_be_run_is_answered_with_those_that_can(spec, chosen, allowed):
-    with pytest.raises(UserError, match=allowed):
-        spec.list_cells(**{"profile": "small", "protocol": "test", "seeds": [0], **chosen})
+def test_a_row_that_cannot_be_run_is_answered_with_those_that_can(spec):
+    with pytest.raises(UserError, match="did you mean reformer"):
+        spec.list_cells(rows=["refomer"])
 
 
 def test_numbers_have_the_decimals_of_the_paper_and_at_least_two(tmp_path):

@@ -20,7 +20,7 @@ class GFSA(Mechanism):
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,). As in the released
     code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
-    three.
+    three. H is of order two in A for every K, which scales the steps of wK.
 
     Source: eqs. 4-6 of https://arxiv.org/abs/2312.04234v1
 

@@ -137,10 +137,7 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
 def show_comparison(
     runs: Mapping[Experiment, Run], own: PageTable, options: ComparisonOptions, page: str
 ) -> None:
-    """Print the table of the finished runs, and write the page beside their folders.
-
-    Raises NothingMeasuredError where no run finished.
-    """
+    """Print the table of the finished runs, and write the page beside their folders."""
     first, console = next(iter(runs)), options.console
     records = [
         record
@@ -186,11 +183,7 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
 
 
 def is_higher_better(name: str) -> bool | None:
-    """Return the direction of a metric by its name; None where it has none or is not known.
-
-    >>> [is_higher_better(name) for name in ("accuracy", "loss", "parameters")]
-    [True, False, None]
-    """
+    """Return the direction of a metric by its name; None where it has none or is not known."""
     if _LOWER.search(name):
         return False
     return True if _HIGHER.search(name) else None
@@ -210,11 +203,7 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
 
 
 def format_mean(values: Sequence[float]) -> str:
-    """Write a mean with four digits, or a count in full.
-
-    >>> format_mean([22050736, 22050736]), format_mean([0.5, 0.75]), format_mean([])
-    ('22,050,736', '0.625 ± 0.18', '–')
-    """
+    """Write a mean with four digits, or a count in full."""
     if not values:
         return MISSING
     if all(isinstance(value, int) for value in values):

@@ -39,4 +39,7 @@ def print_config(
         chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
         experiments = chosen.list_experiments(chosen.methods or ["plain"], chosen.seeds)
         (config,) = plan_configs(experiments[:1]).values()
+        decays = config["model"], config["model"]["optimizer"]["init_args"]
+        if decays[0].get("weight_decay") != decays[1].get("weight_decay"):
+            decays[1].pop("weight_decay", None)  # a default, which parameter groups replace
     print(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), end="")

@@ -86,9 +86,7 @@ def make_figure(
 
 
 def make_figures(paper: str = "", **options: Any) -> None:
-    """Draw all figures of a paper, or of all papers, that can be drawn from what is here.
-
-    What is not here is said in a sentence each, with the command that makes it.
+    """Draw all figures of a paper, or of all; say what others need.
 
     Args:
         paper: gfsa, attnscale, agf or record_straight; all by default
@@ -109,10 +107,7 @@ def draw_figure(
     models: Sequence[str] = (),
     backbone: str = "",
 ) -> None:
-    """Draw a figure into its file from named runs or models, or else from what two folders have.
-
-    Raises UserError where nothing that it is drawn from is here, with the command that makes it.
-    """
+    """Draw a figure into its file from named runs or models, or else from what two folders have."""
     if entry.draw == "diagram":
         raise UserError(f"{entry.id} is a diagram, in which nothing is plotted: {entry.caption}")
     draw: Any

@@ -20,7 +20,7 @@ from experiment_kit.papers.values import PaperTable, list_tables, load_table
 from experiment_kit.run import write_atomically
 
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
-COUNTS = ("Table", "Measures", "Protocol", "Printed", "Measured", "Comparable", "Remark")
+COUNTS = ("Table", "Measures", "Protocol", "Remark", "Printed", "Measured", "Comparable")
 ABOUT = (
     "Ours is mean ± sample standard deviation (number of seeds), and leads to the runs. A cell is "
     "comparable by the paper's recipe and protocol, of committed code, with three seeds or more. "
@@ -79,8 +79,8 @@ class IndexedTable:
         name = f"[{self.names[1]}]({page})" if page else self.names[1]
         protocol = self.results.spec.protocol if self.results else ""
         counts = map(str, self.counts if self.results else ["", "", ""])
-        return [name, escape_markdown(self.paper.caption), protocol, *counts,
-                escape_markdown(remark, "|")]  # fmt: skip
+        texts = escape_markdown(self.paper.caption), protocol, escape_markdown(remark, "|")
+        return [name, *texts, *counts]
 
     def list_measured(self, page: str) -> Iterator[list[str]]:
         """Yield a line of each printed cell and setting that is measured, in Markdown."""
@@ -95,7 +95,7 @@ class IndexedTable:
                 *map(escape_markdown, names),
                 link if page else cell.ours,
                 escape_markdown(", ".join(setting)),
-                cell.kind,
+                escape_markdown(f"{cell.kind}: {cell.reason}"),
             ]
 
 
@@ -138,10 +138,11 @@ def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> st
     if entries:
         blocks.append("\n".join(["```{toctree}", ":hidden:", "", *entries, "```"]))
     measured = [line for t in tables for line in t.list_measured(pages.get(t.paper.id, ""))]
-    blocks += ["## What is measured", render_table(MEASURED, measured, 3)] if measured else []
+    if measured:
+        blocks += ["## What is measured", render_table(MEASURED, measured, len(MEASURED))]
     for (name, citation), group in groupby(tables, lambda t: (t.names[0], t.paper.citation)):
         lines = [t.list_counts(pages.get(t.paper.id, "")) for t in group]
-        blocks += [f"## {name}", f"Source: {citation}.", render_table(COUNTS, lines, 3)]
+        blocks += [f"## {name}", f"Source: {citation}.", render_table(COUNTS, lines, 4)]
     return "\n\n".join(blocks) + "\n"
 
 

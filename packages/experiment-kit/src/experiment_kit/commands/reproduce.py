@@ -117,11 +117,7 @@ def print_cells(tables: Sequence[SmokeRun], runs: Runs, console: Console) -> Non
 
 @cache
 def find_substitute(app: str, data: str, backbone: str) -> Setting:
-    """Return the setting of `smoke.yaml` for what a paper trains, with the arguments of all cells.
-
-    The first pattern of `data/backbone` that matches counts; it names data that ships and a small
-    network. Where none matches, the setting has arguments alone.
-    """
+    """Return the setting of `smoke.yaml` of the first pattern `data/backbone` that matches."""
     path = (find_app_folder(app) or Path()) / f"{PROFILE}.yaml"
     settings = read_settings(path) if path.is_file() else {}
     cells = settings.get("cells", {}).items()
@@ -131,10 +127,7 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
 
 
 def choose_smoke_run(spec: TableSpec) -> SmokeRun:
-    """Choose the first cell whose data ships, else the first, whose data has a substitute.
-
-    The cell has the profile smoke and seed 0; what it starts from has a substitute as well.
-    """
+    """Choose the first cell whose data ships, else the first, whose data has a substitute."""
     places = [
         (row, column, spec.rows[row].app or spec.app, spec.setting(row, column))
         for row, column in product(spec.rows, spec.columns)

@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib.pyplot as plt
-import numpy as np
 import yaml
 from rich.markup import escape
 
@@ -55,7 +53,7 @@ def search(
 
     A trial is a point, of the mean of the metric over seeds. With fewer trials than points a
     tree-structured Parzen estimator (TPE) chooses, which depends on the jobs. The same command
-    resumes. `<folder>/<app>/<data>-<backbone>/search/<study>` has figures, and chosen.yaml.
+    resumes. `<folder>/<app>/<data>-<backbone>/search/<study>/chosen.yaml` has the best point.
 
     Args:
         app: graph, nlp, sequence, speech or vision
@@ -86,17 +84,9 @@ def search(
     failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
-        failures += Search(seeded, own[method], select or spec.monitor, trials, chosen).run()
+        failures += Search(seeded, own[method], select or spec.monitor, chosen, trials).run()
     if failures:
         raise UserError(f"{failures} trials have no value: the logs of their runs say why")
-
-
-def choose_point(experiments: Sequence[Experiment], grid: Grid, options: LaunchOptions) -> Point:
-    """Try all points of a grid; return the best by the metric that chooses the epoch."""
-    metric, trials = load_app(experiments[0].app).monitor, len(list_points(grid))
-    search = Search(experiments, grid, metric, trials, options)
-    search.run()
-    return {key: search.study.best_trial.params[key] for key in grid}
 
 
 @dataclass(frozen=True)
@@ -106,8 +96,8 @@ class Search:
     experiments: Sequence[Experiment]
     space: Grid
     metric: str
-    trials: int
     options: LaunchOptions
+    trials: float = math.inf
 
     @cached_property
     def optuna(self) -> Any:
@@ -119,7 +109,7 @@ class Search:
 
     @cached_property
     def path(self) -> Path:
-        """The folder of figures and overlay, named by all that values depend on."""
+        """The folder of the overlay, named by all that values depend on."""
         runs = [*plan_runs(self.experiments, self.options.folder).values()]
         content = json.dumps([[run.folder.name for run in runs], self.space, self.metric])
         digest = hashlib.sha256(content.encode()).hexdigest()[:8]
@@ -151,11 +141,8 @@ class Search:
         return failures
 
     def try_points(self) -> int:
-        """Run the points that have no value, in batches; return how many failed.
-
-        A batch is one call of the launcher, which gives each run its device. The threads of
-        `study.optimize` would call it side by side, on the same devices.
-        """
+        """Run the points that have no value, in batches; return how many failed."""
+        # a batch is one call of the launcher: threads of study.optimize would share its devices
         trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
         state = f"{self.path.name}: {len(tried)} of {trials} trials have a value"
         self.options.console.print(state)
@@ -175,6 +162,11 @@ class Search:
                 self.fail_trial(trial)
                 failures += 1
         return failures
+
+    @property
+    def best(self) -> Point:
+        """The best point, in the order of the grid."""
+        return {key: self.study.best_trial.params[key] for key in self.space}
 
     def set_point(self, point: Point) -> list[Experiment]:
         """Return the experiments of a point, one a seed."""
@@ -226,7 +218,7 @@ class Search:
         head = ["trial", *(shorten_key(key, self.space) for key in self.space), self.metric]
         table = PageTable(self.path.name, head, [[*map(TableCell, row)] for row in rows])
         print_page_table(table, console)
-        best = self.set_point(self.study.best_trial.params)[0]
+        best = self.set_point(self.best)[0]
         sentence = (
             f"Chosen: {best.name}, {self.metric} {self.study.best_value:.4g}, the best of "
             f"{len(finished)} trials; seeds {', '.join(str(e.seed) for e in self.experiments)}; "
@@ -238,16 +230,4 @@ class Search:
             set_option(values, path, read_option(config, path))
         text = yaml.safe_dump(values, sort_keys=False)
         write_atomically(overlay, f"# {sentence}\n{text}")
-        self.draw_trials()
         console.print(escape(f"{sentence} {overlay} sets it: ARGS='-c {overlay}'"), soft_wrap=True)
-
-    def draw_trials(self) -> None:
-        """Draw the trials, the slices and, where they are defined, the importances, as SVG."""
-        plots = self.optuna.visualization.matplotlib
-        drawn = {"history": plots.plot_optimization_history, "slices": plots.plot_slice}
-        if len({trial.value for trial in self.list_trials("COMPLETE")}) > 1:
-            drawn["importances"] = plots.plot_param_importances
-        for name, plot in drawn.items():
-            figure = np.ravel(plot(self.study, target_name=self.metric))[0].figure
-            figure.savefig(self.path / f"{name}.svg", bbox_inches="tight")
-            plt.close(figure)

@@ -1,7 +1,7 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +10,7 @@ from filelock import FileLock
 from rich.console import Console
 from rich.markup import escape
 
-from experiment_kit.commands.search import choose_point
+from experiment_kit.commands.search import Search
 from experiment_kit.errors import NothingMeasuredError, UserError
 from experiment_kit.launch.execute import count_runs, print_plan, run_missing
 from experiment_kit.launch.jobs import read_last_line
@@ -18,13 +18,12 @@ from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
     check_seeds,
-    list_points,
     make_folders,
     read_grid,
     set_options,
 )
 from experiment_kit.launch.overlays import NO_OVERLAY
-from experiment_kit.launch.plan import Experiment, find_absent_data, plan_runs
+from experiment_kit.launch.plan import Experiment, find_absent_data, load_app, plan_runs
 from experiment_kit.papers.cost import list_missing_weights
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
@@ -41,7 +40,7 @@ from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import try_read
 
 Runs = Mapping[Experiment, Run]
-HELD_OUT = NO_OVERLAY["protocol"]  # the protocol that selects
+Place = tuple[str, str]  # row and column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +120,10 @@ def make_table(
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     if select and not spec.grids:
         raise UserError(f"--select: {table} selects nothing on a validation split")
+    searches = list_searches(spec, cells, chosen) if select else {}
+    tried = (e for s in searches.values() for point in s.points for e in s.set_point(point))
     if chosen.dry_run:
-        print_plan(plan_grids(spec, cells, chosen.folder) if select else runs, chosen)
+        print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return
@@ -130,7 +131,7 @@ def make_table(
     if train:
         refuse_absent_weights(table, (e for e, run in possible.items() if not run.has_result))
     if train and select:
-        found = [*select_options(spec, found, chosen)]
+        found = select_options(found, searches)
         runs = plan_runs((cell.experiment for cell in found), chosen.folder)
         possible = list_needed_runs(found, runs)
     failures = run_missing(possible, chosen) if train and possible else 0
@@ -148,30 +149,32 @@ def make_table(
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
 
 
-def plan_grids(spec: TableSpec, cells: Iterable[Cell], folder: str) -> Runs:
-    """Plan the runs of all points of the grids; those of the best points follow from results."""
-    grids = {row: read_grid(spec.app, text) for row, text in spec.grids.items()}
-    tried = (
-        set_options(replace(cell.experiment, protocol=HELD_OUT), point, grids[cell.row])
-        for cell in cells
-        for point in (list_points(grids[cell.row]) if cell.row in grids else ())
-    )
-    return plan_runs(tried, folder)
+def select_options(cells: Sequence[Cell], searches: Mapping[Place, Search]) -> list[Cell]:
+    """Run the searches of cells; return these with their best points, as rows of their own."""
+    found = []
+    for place, search in searches.items():
+        own = [cell for cell in cells if (cell.row, cell.column) == place]
+        if own:  # its data is here
+            search.run()
+        for cell in own:
+            experiment = set_options(cell.experiment, search.best, search.space)
+            found.append(replace(cell, row=f"{cell.row}{SELECTED}", experiment=experiment))
+    return found
 
 
-def select_options(
-    spec: TableSpec, cells: Sequence[Cell], options: LaunchOptions
-) -> Iterator[Cell]:
-    """Yield the cells of rows that have a grid, each with its best point on held-out samples."""
-    points: dict[tuple[str, str], dict[str, str]] = {}
+def list_searches(
+    spec: TableSpec, cells: Iterable[Cell], options: LaunchOptions
+) -> dict[Place, Search]:
+    """Return the search on held-out samples of each row and column that has a grid."""
+    tried: dict[Place, list[Experiment]] = {}
     for cell in (cell for cell in cells if cell.row in spec.grids):
-        grid, place = read_grid(spec.app, spec.grids[cell.row]), (cell.row, cell.column)
-        if place not in points:
-            seeded = (c.experiment for c in cells if (c.row, c.column) == place)
-            tried = [replace(e, protocol=HELD_OUT) for e in seeded]
-            points[place] = choose_point(tried, grid, options)
-        experiment = set_options(cell.experiment, points[place], grid)
-        yield replace(cell, row=f"{cell.row}{SELECTED}", experiment=experiment)
+        held_out = replace(cell.experiment, protocol=NO_OVERLAY["protocol"])
+        tried.setdefault((cell.row, cell.column), []).append(held_out)
+    grids, metric = spec.grids, load_app(spec.app).monitor
+    return {
+        place: Search(own, read_grid(spec.app, grids[place[0]]), metric, options)
+        for place, own in tried.items()
+    }
 
 
 def set_eigenvalues(spec: TableSpec, **options: Any) -> TableSpec:
@@ -236,10 +239,7 @@ def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]
 def publish_table(
     spec: TableSpec, measurements: Sequence[Measurement], out: Path, folder: Path
 ) -> TableResults:
-    """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`.
-
-    Results of other machines in the CSV are kept.
-    """
+    """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`."""
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     measured = {line["run"] for line in measurements}

@@ -36,7 +36,8 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
         step = run.find_latest_step()
         state = "to train" if step is None else f"at step {step}"
         start = f", starts from {runs[e.start].folder}" if e.start else ""
-        text = f"{'finished' if run.has_result else state}: {run.folder}{start}"
+        label = f" ({e.label})" if e.label else ""  # a point of a grid
+        text = f"{'finished' if run.has_result else state}: {run.folder}{label}{start}"
         options.console.print(escape(text), soft_wrap=True, highlight=False)
 
 

@@ -201,11 +201,7 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
 
 
 def format_sum(values: Sequence[float]) -> str:
-    """Write a sum; '>' marks one of which some values are unknown, which are NaN.
-
-    >>> format_sum([1.5e18, 2e18]), format_sum([1e15, math.nan]), format_sum([math.nan])
-    ('3.5e+18', '>1e+15', '?')
-    """
+    """Write a sum; '>' marks one of which some values are unknown, which are NaN."""
     known = [value for value in values if not math.isnan(value)]
     if not known and len(values):
         return "?"

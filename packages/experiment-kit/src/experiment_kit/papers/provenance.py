@@ -48,11 +48,7 @@ def publish_runs(folders: Iterable[Path], out: Path) -> None:
 
 
 def describe_published_run(folder: Path) -> dict[str, Any]:
-    """Collect what repeats a run and defends its numbers, in a few kB; what is absent is left out.
-
-    These are its names, its measurements as they were written, with their digest; the environment
-    of each start; training loss and validation metrics at up to 24 steps; and its config.
-    """
+    """Collect names, reports with their digest, starts, thinned curves and config of a run."""
     config = try_read(read_config, folder / "config.yaml") or {}
     reports = {
         source: read_mapping(folder / f"{source}.json", "delete it")
@@ -162,9 +158,5 @@ def describe_machine(run: Mapping[str, Any], versions: str) -> str:
 
 
 def make_slug(heading: str) -> str:
-    """Return the anchor that GitHub and MyST give a heading.
-
-    >>> make_slug("Transformer + GFSA: paper, test")
-    'transformer--gfsa-paper-test'
-    """
+    """Return the anchor that GitHub and MyST give a heading."""
     return re.sub(r"[^\w\- ]", "", " ".join(heading.lower().split())).replace(" ", "-")

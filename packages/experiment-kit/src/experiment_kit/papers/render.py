@@ -177,10 +177,6 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int =
 
 
 def escape_markdown(text: str, characters: str = "|`[]") -> str:
-    """Escape what a name must not bring into a page: HTML, cells, code, links, lines.
-
-    >>> escape_markdown("a<b>|c\\nd")
-    'a&lt;b&gt;&#124;c d'
-    """
+    """Escape what a name must not bring into a page: HTML, cells, code, links, lines."""
     codes = {ord(c): f"&#{ord(c)};" for c in characters} | {ord("<"): "&lt;", ord(">"): "&gt;"}
     return " ".join(text.split()).translate(codes)

@@ -105,12 +105,10 @@ class TableResults:
     def explain_incomparable(
         self, profile: str, protocol: str, settings: Sequence[Setting], runs: pd.DataFrame
     ) -> str:
-        """Return why runs of a cell cannot be compared with the printed value; "" if they can.
-
-        The cost of a model is touched by no protocol, as it needs no data.
-        """
+        """Return why runs of a cell cannot be compared with the printed value; "" if they can."""
         if profile != PAPER:
             return f"profile {profile} is not the paper's scale"
+        # the cost of a model needs no data
         is_split = any(setting.report != "efficiency" for setting in settings)
         if is_split and protocol != self.spec.protocol:
             return f"protocol {protocol} is not the paper's, {self.spec.protocol}"
@@ -153,11 +151,7 @@ def _estimate_cell(parts: Sequence[pd.Series], is_difference: bool) -> MeanDevia
 
 
 def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
-    """Read the value of a cell from the folder of its run; None if it has not been measured.
-
-    Raises a UserError, with the remedy, if the file is damaged or of another run, or has no finite
-    number as the metric of the cell.
-    """
+    """Read the value of a cell from the folder of its run; None if it has not been measured."""
     experiment = cell.experiment
     content = read_report(folder, experiment.source, profile=experiment.profile or "paper")
     if content is None:
@@ -294,9 +288,6 @@ def compare_estimate(
 
     It is `within` if the printed value plus or minus its tolerance meets Student's interval of the
     mean, else `better` or `worse`, or `differs` where no direction is better. The side follows.
-
-    >>> compare_estimate(MeanDeviation.from_values([98.1, 98.4, 98.7]), 98.7, 0.05, True)
-    ('within', 'meets')
     """
     low, high = (round(estimate.mean + s * estimate.half_width, digits) for s in (-1, 1))
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7

@@ -49,9 +49,6 @@ class Setting:
         """Return this setting with the fields of `finer`, in which `{}` stands for the value here.
 
         Arguments add up, so that those of the finer setting win.
-
-        >>> Setting(backbone="deit_tiny").refine(Setting(backbone="{}_16")).backbone
-        'deit_tiny_16'
         """
         values: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
         values |= {k: v.replace("{}", getattr(self, k)) for k, v in finer.overlays.items()}
@@ -206,11 +203,7 @@ class TableSpec:
         columns: Sequence[str] | None = None,
         source: str = PAPER,
     ) -> list[Cell]:
-        """List the cells, the whole table for the first seed before the next seed begins.
-
-        Seeds that are not given are those of the protocol. The cost of a model has no seed: such
-        cells are listed for the first one alone.
-        """
+        """List the cells, all of one seed before the next; a cost has the first seed alone."""
         protocols = PAPER, NO_OVERLAY["protocol"], *list_overlays(self.app, "protocol")
         check_name(protocol, protocols, f"protocol of {self.table}")
         protocol = self.protocol if protocol == PAPER else protocol
@@ -272,7 +265,7 @@ def load_spec(path: Path) -> TableSpec:
     """Read `<table>.yaml` and check every name in it against the printed table.
 
     Keys at its top are the default of every cell. A row may be the name of its method alone, and
-    columns a list of data sets. Raises a UserError that names the file and the key.
+    columns a list of data sets.
     """
     with convert_user_errors(UserError, TypeError, prefix=f"{path}: "):
         top = {"columns": {}, "rows": {}, **read_settings(path), "table": path.stem}

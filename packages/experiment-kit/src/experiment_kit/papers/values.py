@@ -35,8 +35,6 @@ def disambiguate(
 
     >>> disambiguate(["DeiT-S", "DeiT-S", "CaiT-S"], [{"layers": 12}, {"layers": 24}, {}])
     ['DeiT-S, layers=12', 'DeiT-S, layers=24', 'CaiT-S']
-    >>> disambiguate(["GFSA", "GFSA"], [{}, {}])
-    ['GFSA', 'GFSA (2)']
     """
     found = list(names)
     for fact in dict.fromkeys(fact for row in facts for fact in row):
@@ -123,11 +121,7 @@ class PaperTable:
 
     @property
     def headings(self) -> dict[str, str]:
-        """The heading of each column: its name, with the unit where another column has that name.
-
-        >>> load_table("agf-table-21").headings["heartbeat_memory"]
-        'HB, GB'
-        """
+        """The heading of each column: its name, with the unit where another column has it."""
         named = Counter(column.name for column in self.columns.values())
         return {
             key: column.name if named[column.name] == 1 else f"{column.name}, {column.unit}"

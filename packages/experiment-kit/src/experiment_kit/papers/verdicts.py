@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from experiment_kit.pages.tables import MISSING, MeanDeviation
-from experiment_kit.papers.results import TableResults
+from experiment_kit.papers.results import MIN_SEEDS, TableResults
 from experiment_kit.papers.spec import Reference
 from experiment_kit.papers.values import load_table
 
@@ -12,9 +12,9 @@ HEAD = "method", "column", "ours", "Student's t", "verdict"
 MIN_PAIRS = 6  # with fewer pairs no two-sided exact p-value is below 0.05
 EXPLANATION = (
     "Intervals are Student's of 95 %, of the mean over seeds; three seeds make them wide, fewer "
-    "have no verdict. The printed value is taken with its printed deviation, an accuracy without "
-    "one with the error of sampling its tests, and others with half a unit of their last digit; "
-    "within says that the two meet, and no more."
+    "have none, and no verdict. The printed value is taken with its printed deviation, an accuracy "
+    "without one with the error of sampling its tests, and others with half a unit of their last "
+    "digit; within says that the two meet, and no more."
 )
 _PAIRS = (
     "{} less each row, paired by seed: the mean difference, Student's 95 % interval of it, and the "
@@ -44,7 +44,8 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> Lin
     cells = results.list_cells(profile, protocol)
     for cell in sorted(cells, key=lambda cell: cell.key not in spec.columns):
         if cell.estimate:
-            texts = [cell.ours, cell.estimate.format_interval(cell.digits)]
+            interval = cell.estimate.format_interval(cell.digits)
+            texts = [cell.ours, interval if cell.estimate.count >= MIN_SEEDS else MISSING]
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else "no printed value"
             lines.append([spec.labels[cell.row], paper.headings[cell.key], *texts, verdict])
     return lines

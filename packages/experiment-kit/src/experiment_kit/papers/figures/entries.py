@@ -44,23 +44,14 @@ class RunGroup:
     panel: str = ""
 
     def make_command(self) -> str:
-        """Return the command that makes the runs, in the setting of the paper.
-
-        >>> RunGroup("vision", "cifar100", "vit_tiny", {"plain": "ViT-Ti"}).make_command()
-        'make vision DATA=cifar100 BACKBONE=vit_tiny METHOD=plain PROFILE=paper'
-        """
+        """Return the command that makes the runs, in the setting of the paper."""
         names = {"DATA": self.data, "BACKBONE": self.backbone, "METHOD": ",".join(self.methods),
                  "RECIPE": self.recipe}  # fmt: skip
         given = [f"{key}={value}" for key, value in names.items() if value]
         return " ".join([f"make {self.app}", *given, "PROFILE=paper"])
 
     def label_run(self, data: str, backbone: str, method: str) -> str:
-        """Return the label of a run: the printed one, or one that names another backbone.
-
-        >>> group = RunGroup("vision", "imagenet_1k", "deit_small", {"gfsa": "DeiT-S + GFSA"})
-        >>> group.label_run("digits", "deit_tiny", "gfsa")
-        'deit_tiny + gfsa'
-        """
+        """Return the label of a run: the printed one, or one that names another backbone."""
         if (data, backbone) == (self.data, self.backbone) and method in self.methods:
             return self.methods[method]
         return backbone if method == "plain" else f"{backbone} + {method}"
@@ -128,11 +119,7 @@ PanelRuns = dict[str, dict[str, list[Path]]]  # by title and label, a run for ea
 
 
 def find_runs(entry: FigureEntry, folder: Path) -> tuple[PanelRuns, list[str]]:
-    """Return the runs in a folder that a figure can be drawn from, and notes on what is missing.
-
-    A group takes the runs of the printed data set and backbone, or else those of the setting of
-    its app that has the most of its methods.
-    """
+    """Return the runs in a folder that a figure can be drawn from, and notes on what is missing."""
     panels: PanelRuns = {}
     notes = []
     for group in entry.groups:
@@ -144,6 +131,7 @@ def find_runs(entry: FigureEntry, folder: Path) -> tuple[PanelRuns, list[str]]:
                          f"{command} makes them")  # fmt: skip
             continue
         printed = group.data, group.backbone
+        # the printed setting, or else that which has the most methods
         ranks = {s: (s[:2] == printed, s[2] == "paper", len(own), s) for s, own in found.items()}
         data, backbone, profile = setting = max(ranks, key=ranks.__getitem__)
         own = {m: [*found[setting][m].values()] for m in group.methods if m in found[setting]}

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import random
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ class Search:
     space: Grid
     metric: str
     options: LaunchOptions
-    trials: float = math.inf
+    trials: int = sys.maxsize
 
     @cached_property
     def optuna(self) -> Any:

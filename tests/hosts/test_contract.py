@@ -18,7 +18,6 @@ from attention_core import (
     FeatScale,
     LayerScale,
     Plain,
-    Polynomial,
     SelfAttention,
     attach,
     detach,
@@ -37,7 +36,7 @@ from tests.hosts.transformers import models as transformers_models
 
 # torch warns of the masks that speechbrain passes
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
-IDENTITIES = [GFSA, AttnScale, partial(Polynomial, K=4, basis="jacobi")]
+IDENTITIES = [GFSA, AttnScale]
 
 
 class Case(NamedTuple):
@@ -139,15 +138,22 @@ def find_layer(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
     return attach(module, GFSA), {"query": x, "key": x, "value": x} | given
 
 
-def attach_slots(name: str, **slots: Any) -> tuple[nn.Module, dict[str, Tensor]]:
-    return attach(CASES[name].build(), GFSA, **slots), CASES[name].make_inputs()
+def attach_slots(
+    name: str, slots: dict[str, Any], **options: Any
+) -> tuple[nn.Module, dict[str, Tensor]]:
+    """Attach to a model of one layer, or of one that shifts its windows."""
+    model = CASES[name].build(**options)
+    model = model.layers[0] if name == "torch-encoder" else model
+    return attach(model, GFSA, **slots), CASES[name].make_inputs()
 
 
 SLOTS = {"kernel": partial(AGF, K=2), "tokens": FeatScale, "reparam": EigenSpectrum}
 COMPILED = {
-    "vit": partial(attach_slots, "vit", **SLOTS),
-    **{name: partial(attach_slots, name, tokens=FeatScale) for name in ("cait", "swin")},
-    **{name: partial(attach_slots, name) for name in ("torch-encoder", "transformers-bert")},
+    "vit": partial(attach_slots, "vit", SLOTS, depth=1),
+    "cait": partial(attach_slots, "cait", {"tokens": FeatScale}, depth=1),
+    "swin": partial(attach_slots, "swin", {"tokens": FeatScale}, depths=(2,)),
+    "torch-encoder": partial(attach_slots, "torch-encoder", {}),
+    "transformers-bert": partial(attach_slots, "transformers-bert", {}, num_hidden_layers=1),
     **{kind: partial(find_layer, kind) for kind in speechbrain_models.KINDS},
 }
 

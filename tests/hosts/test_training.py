@@ -52,8 +52,7 @@ def add_lora(model: nn.Module, base: str) -> nn.Module:
     return peft.get_peft_model(model, peft.LoraConfig(target_modules=["c_attn"]))
 
 
-@pytest.mark.parametrize("kind", [hf.Trainer, Trainer])
-@pytest.mark.parametrize("wrap", [keep, add_lora])
+@pytest.mark.parametrize(("kind", "wrap"), [(hf.Trainer, keep), (Trainer, add_lora)])
 def test_a_trainer_goes_on_from_its_checkpoint(kind, wrap, tmp_path):
     pytest.importorskip("accelerate")
     detach(build()).save_pretrained(base := str(tmp_path / "base"))
@@ -110,7 +109,7 @@ def test_lightning_writes_and_reads_what_is_attached(tmp_path):
         Module.load_from_checkpoint(file, filter=None)
 
 
-def test_sentence_transformers_writes_and_load_reads(tmp_path):
+def test_sentence_transformers_writes_and_load_reads(tmp_path, monkeypatch):
     library = pytest.importorskip("sentence_transformers")
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     (tmp_path / "vocab.txt").write_text("\n".join(words))
@@ -123,6 +122,11 @@ def test_sentence_transformers_writes_and_load_reads(tmp_path):
     model.save(str(tmp_path / "saved"))
     again = load(library.SentenceTransformer, str(tmp_path / "saved"), device="cpu")
     assert (again.encode(texts) == expected).all()
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    stock = library.SentenceTransformer(
+        str(tmp_path / "saved"), device="cpu", trust_remote_code=True
+    )
+    assert (stock.encode(texts) == expected).all()
     save_mechanism(model, tmp_path / "mechanism")
     stock = library.SentenceTransformer(str(tmp_path / "bert"), device="cpu")
     assert (load_mechanism(stock, tmp_path / "mechanism").encode(texts) == expected).all()

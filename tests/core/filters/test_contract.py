@@ -133,7 +133,7 @@ def test_half_precision_and_autocast(case, dtype):
             assert_close(y.float(), exact, rtol=0.1, atol=0.1)
 
 
-@all_cases()
+@all_cases([case for case in CASES if case.name not in ("gfsa-1", "gfsa-7-all")][:5])
 def test_compiles_as_one_graph(case):
     torch.compiler.reset()  # else the filters' common code object meets its recompilation limit
     (q, k, v), filter, valid = qkv(), randomized(case), MASKS["padding"]()["mask"]

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -81,27 +79,17 @@ def test_layers_may_differ_and_shards_are_read(tmp_path):
     assert torch.equal(again(**given)[0], model(**given)[0])
 
 
-STOCK = """
-import sys, torch, transformers
-ids = torch.arange(8).view(2, 4)
-for kind in ("AutoModelForCausalLM", "AutoModel"):
-    automatic = getattr(transformers, kind)
-    for trust in (True, False):
-        model = automatic.from_pretrained(sys.argv[1], trust_remote_code=trust).double()
-        torch.save(model(ids)[0], f"{sys.argv[1]}/{kind}-{trust}.pt")
-"""
-
-
 def test_the_stock_from_pretrained_runs_the_code_of_the_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    model, ids = randomize(attach(build("gpt2"), GFSA)), torch.arange(8).view(2, 4)
-    model.save_pretrained(tmp_path)
-    subprocess.run([sys.executable, "-c", STOCK, tmp_path], check=True)
-    for kind, ours in {"AutoModelForCausalLM": model, "AutoModel": model.base_model}.items():
-        trusted, plain = (torch.load(tmp_path / f"{kind}-{trust}.pt") for trust in (True, False))
-        assert_close(trusted, ours(ids)[0])
-        assert (plain - trusted).abs().max() > 1e-2
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    model, given = randomize(attach(build("gpt2"), GFSA)), make_inputs("gpt2")
+    model.save_pretrained(tmp_path)
+    for kind, ours in {hf.AutoModelForCausalLM: model, hf.AutoModel: model.base_model}.items():
+        trusted, plain = (
+            kind.from_pretrained(tmp_path, trust_remote_code=trust).double()(**given)[0]
+            for trust in (True, False)
+        )
+        assert_close(trusted, ours(**given)[0])
+        assert (plain - trusted).abs().max() > 1e-2
     again = load(hf.AutoModelForCausalLM, tmp_path, trust_remote_code=True)
     again.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again" / "attention_core_models.py").is_file()

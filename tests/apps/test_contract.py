@@ -21,11 +21,11 @@ import torch
 import yaml
 from attention_core import diagnose
 from experiment_kit.__main__ import main
-from experiment_kit.app_files import find_table_specs
+from experiment_kit.app_files import ROW, find_table_specs
 from experiment_kit.commands.disagreements import list_disagreements
 from experiment_kit.diagnosis.model_sources import load_run
 from experiment_kit.errors import UserError, summarize_parser_error
-from experiment_kit.launch.overlays import KINDS, ROW
+from experiment_kit.launch.overlays import KINDS
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.figures.entries import load_run_model
 from experiment_kit.papers.spec import PAPER, load_spec

@@ -7,7 +7,7 @@ from experiment_kit.arguments import REFUSED, check_flags, explain_difference, t
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
 from experiment_kit.parsing import restrict_classes
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
@@ -48,11 +48,11 @@ def test_every_flag_of_lightnings_trainer_acts_or_is_refused(tmp_path) -> None:
     given = build_trainer(tmp_path, *(f"--trainer.{k}={v}" for k, v in PASSED_ON.items()))
     assert {name: given[name] for name in PASSED_ON} == PASSED_ON
     options = {name: values[0] for name, (values, _) in REFUSED.items()}
-    options["use_distributed_sampler"] = True
-    for name, value in REFUSALS.items():
-        changed = type("Options", (dict,), {"__getattr__": dict.get})(options | {name: value})
+    for name in REFUSED:
         with pytest.raises(UserError, match=f"trainer.{name}: "):
-            check_flags(changed, is_ours=True)
+            check_flags(options | {name: REFUSALS[name]})
+    with pytest.raises(UserError, match="use_distributed_sampler: each device"):
+        build_trainer(tmp_path, "--trainer.use_distributed_sampler=false")
 
 
 def test_what_a_user_adds_to_every_run(tmp_path) -> None:
@@ -76,7 +76,16 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit", "--model=nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
     (["test", "nowhere"], "nowhere is no folder of a run"),
     (["fit", "--model=torch.nn.Linear"], "model: "),
-    (["fit", "-c", "method/plian"], "there is no method 'plian' (did you mean plain?)"),
+    (["fit", "-c", "method/plian"], "no such config (did you mean plain?)"),
+    (["fit", "-c", "metod/plain"], "no such config (did you mean method/plain"),
+    (["fit", "-c", "method/none"], "no such config: there are attnscale, "),
+    (["fit", *arguments("x", "--trainer.max_epoch=3")], "(did you mean trainer.max_epochs"),
+    (["fit", *arguments("x", "--model.filter=GFSA", "--model.filter.k=3")],
+     "Option 'k' is not accepted: --model.filter.help=CLASS lists those that are"),
+    (["fit", *arguments("x", "--trainer.logger=CSVLogger", "--trainer.logger.path=x")],
+     "trainer.logger: Option 'path' is not accepted"),
+    (["fit", *arguments("x", "--trainer.callbacks=tests.kit.test_arguments.Broken")],
+     f"without a name (TypeError in {__file__}, line "),
     (["fit", *arguments("x", "--model.filter=GFSAA")], "path string: GFSAA (did you mean GFSA?)"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
 ])  # fmt: skip
@@ -91,6 +100,14 @@ def test_the_model_that_a_strangers_config_names_is_not_imported(tmp_path, stran
     with pytest.raises(UserError, match="allow it by --trust="), restrict_classes(path):
         take_model(["fit", "-c", str(path)])
     assert not stranger.has_run
+
+
+class Broken(Callback):
+    """A callback of a user, with a mistake in it."""
+
+    def __init__(self, name: str | None = None) -> None:
+        if name is None:
+            raise TypeError("without a name")
 
 
 def make_config(schedule=None, lr=0.1, **trainer):

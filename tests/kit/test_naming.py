@@ -12,6 +12,9 @@ class Mine(GFSA):
     """A filter of a user."""
 
 
+ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # of `at`
+
+
 @pytest.mark.parametrize(("extra", "name"), [
     (["--model.filter=GFSA"], "gfsa"),
     (["--model.filter=attention_core.filters.gfsa.GFSA"], "gfsa"),
@@ -20,7 +23,10 @@ class Mine(GFSA):
     (["--model.filter=GFSA", "--run.method=plain"], "gfsa"),
     (["--model.filter=tests.kit.test_naming.Mine"], "Mine"),
     (["-c", "method/centered", "--model.filter=GFSA"], "gfsa"),
-    (["-c", "method/gfsa", "--model.filter.K=5"], "gfsa"),
+    (["-c", "method/gfsa", "--model.filter.K=5"], "GFSA-K5"),
+    (["-c", "method/gfsa", "--model.layers=1::2"], "GFSA-layers12"),
+    (["-c", "method/agf", *ROWS], "agf"),
+    (["-c", "method/agf", *ROWS[1:]], "AGF-basislegendre-gamma0.01"),
     (["--model.filter=attention_core.CenteredAttention"], "centered"),
     (["-c", "method/gfsa", "--model.filter=Plain"], "plain"),
     (["--model.filter=GFSA", "--run.method=my_name"], "my_name"),

@@ -6,7 +6,8 @@ entries of one file each, as `configs/methods.yaml`. Methods that all apps share
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ PREFIX = "attention_"
 SHARED = Path(__file__).parent / "configs"
 KIND_FILES = ("backbones", "methods", "recipes", "profiles", "protocols", "grids")
 NAMED = ("data", "backbone", "method", "profile", "protocol")  # kinds that name a run
+ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
 Settings = dict[str, Any]
 
 
@@ -114,6 +116,29 @@ def _merge(first: Any, second: Any) -> Any:
     if second.get("class_path", first.get("class_path")) != first.get("class_path"):
         return second
     return {**first, **{key: _merge(first.get(key), value) for key, value in second.items()}}
+
+
+def match_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
+    """Yield the rows of `at` that match the names of an experiment."""
+    experiment = "/".join(names.get(kind, "") for kind in ROW)
+    for patterns, row in overlay.get("at", {}).items():
+        if any(match_names(pattern.strip(), experiment) for pattern in patterns.split(",")):
+            yield row
+
+
+def flatten_row(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the options of a row, by their keys with dots, and their values."""
+    for key, value in row.items():
+        if isinstance(value, dict):
+            yield from flatten_row(value, f"{start}{key}.")
+        elif start != "defaults.":
+            yield f"{start}{key}", value
+
+
+def match_names(pattern: str, name: str) -> bool:
+    """Match names with slashes between, of which a pattern may leave the last ones open."""
+    slashes = name.count("/") - pattern.count("/")
+    return fnmatch(name, pattern + "/*" * slashes)
 
 
 def find_table_specs(app: str) -> list[Path]:

@@ -85,16 +85,11 @@ def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | 
     return [a for a in args if a != f"--model={found[-1]}"], model
 
 
-def check_flags(options: Any, is_ours: bool) -> None:
+def check_flags(options: Any) -> None:
     """Raise UserError for a flag of the Trainer that would not act."""
     for name, (values, remedy) in REFUSED.items():
         if options[name] not in values:
             raise UserError(f"trainer.{name}: {remedy}")
-    if is_ours and not options.use_distributed_sampler:
-        raise UserError(
-            "trainer.use_distributed_sampler: each device has its part of the data by the data"
-            " module itself: leave it out, or bring a data module of your own"
-        )
 
 
 @contextmanager

@@ -83,6 +83,8 @@ class AppCLI(LightningCLI):
                 parser_kwargs={
                     "prog": f"attention-{app.name}",
                     "version": describe_version(app.package),
+                    "description": "Train, test and use the models of the app. The folder of a run "
+                    "in place of all options stands for its config, as in: test RUN.",
                 },
                 args=self.arguments,
             )
@@ -119,7 +121,7 @@ class AppCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
-        self.subparser = parser  # the given subcommand has one
+        self.subparser = cast(ConfigParser, self.parser).subparser = cast(ConfigParser, parser)
         parser.add_class_arguments(RunName, "run")
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
@@ -188,7 +190,11 @@ class AppCLI(LightningCLI):
         """Build the trainer of the config, with the callbacks and the logger of every run."""
         settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
         options, is_ours = settings.trainer, isinstance(settings.data, SplitDataModule)
-        check_flags(options, is_ours)
+        if is_ours and not options.use_distributed_sampler:
+            raise UserError(
+                "trainer.use_distributed_sampler: each device has its part of the data by the data"
+                " module itself: leave it out, or bring a data module of your own"
+            )
         if fitting and settings.ckpt_path and self.sharded:
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
@@ -241,6 +247,7 @@ def _hash_file(path: Path, changed: int) -> str:
 
 def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     """Run an app's command line; a mistake is one sentence and exit status 2."""
+    patches.drop_chatter()
     search_working_directory_last()
     with exit_on_user_error():
         execute(AppCLI(app, args))
@@ -249,6 +256,7 @@ def run_app(app: AppSpec, args: list[str] | None = None) -> None:
 def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     settings, fitting = cli.settings, cli.subcommand == "fit"
+    check_flags(settings.trainer)
     with ExitStack() as stack:
         stack.enter_context(cli.preemption)
         if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing

@@ -76,9 +76,12 @@ def find_own_line(error: BaseException | None) -> str:
     """Return where in a user's own code an error was raised, to end its sentence; or ""."""
     if error is None:
         return ""
-    if own := find_own_line(error.__cause__):
+    frames = [*walk_tb(error.__traceback__)]
+    # jsonargparse tries the members of a union, and names the first error alone as the cause
+    tried = frames[-1][0].f_locals.get("exceptions", ()) if frames else ()
+    if own := next(filter(None, map(find_own_line, (error.__cause__, *tried))), ""):
         return own
-    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+    for frame, line in reversed(frames):
         root, file = frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename
         is_known = root.startswith(_OURS) or root in sys.stdlib_module_names
         if not is_known and "site-packages" not in file:
@@ -117,7 +120,9 @@ def summarize_parser_error(text: str) -> str:
         return shorten_text(text, 300)
     keys = dict.fromkeys(re.findall(r'Parser key "([^"]+)":', text))
     lines = [line.strip(" -") for line in text.splitlines()]
-    told = [line for line in lines if line and not line.startswith(_FRAME)] or [text]
+    told = [line for line in lines if line and not line.startswith(_FRAME)]
+    # a member of a union that says more than its class
+    told = [line for line in told if not line.startswith("Expected a <class")] or told or [text]
     reason = re.split(r"\.? Got value: Namespace", told[-1])[0]
     reason = re.split(r'Parser key "[^"]+":|callable class: ', reason)[-1]
     given = re.findall(r"Given value: (?!Namespace|NestedArg)(.+)", text)

@@ -1,8 +1,9 @@
 """The names of a run say what it trains: data, network and mechanisms of the config that is run.
 
-An entry's name, as gfsa of method/gfsa, stands where its classes are those that run. Otherwise the
-name is that of an entry whose settings are those that run, else that of the class, with the
-arguments that differ from its defaults. A name that is no entry's is the user's own, and stays.
+An entry's name, as gfsa of method/gfsa, stands where its classes are those that run, and for a
+method their arguments too, with or without its rows of `at`. Otherwise the name is that of an entry
+whose settings are those that run, else that of the class, with the arguments that differ from its
+defaults. A name that is no entry's is the user's own, and stays.
 """
 
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
-from experiment_kit.app_files import find_config, read_entries
+from experiment_kit.app_files import find_config, flatten_row, match_rows, read_entries
 
 SLOTS = ("filter", "kernel", "tokens", "reparam")
 NETWORKS = ("backbone", "architecture", "network")  # arguments that name a network
@@ -27,7 +28,8 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
 
         def fits(name: str, kind: str = kind, found: Any = found, of: Any = list_classes) -> bool:
             stated = of(find_config(package, f"{kind}/{name}") or {})
-            return {**of(base), **stated}.items() <= found.items()
+            is_same = {**of(base), **stated}.items() <= found.items()
+            return is_same and (kind != "method" or _has_arguments(package, name, config))
 
         is_own = run[kind] not in (*entries, kind)
         if not is_own and not (run[kind] in entries and fits(run[kind])):
@@ -80,16 +82,36 @@ def _describe_mechanisms(config: Config) -> str:
     names = []
     for slot, path in _list_mechanisms(config).items():
         if path and path != _find_class(PLAIN):
-            known = signature(kind).parameters if (kind := _get_class(path)) else {}
-            value = config["model"][slot]
-            given = value.get("init_args") or {} if isinstance(value, Mapping) else {}
-            changed = {
-                k: v
-                for k, v in given.items()
-                if k not in known or not _is_same(v, known[k].default)
-            }
+            changed = _list_changes(config["model"], slot, {})
             names += [path.rpartition(".")[2], *(f"{k}{v}" for k, v in changed.items())]
+    if (layers := config["model"].get("layers", ":")) != ":":
+        names.append(f"layers{layers}")
     return "-".join(names)
+
+
+def _has_arguments(package: str, name: str, config: Config) -> bool:
+    """Return True if the mechanisms have a method's arguments, or those with its rows of `at`."""
+    run, model = config["run"], config["model"]
+    entry = find_config(package, f"method/{name}") or {}
+    overlays = (entry, find_config(package, f"protocol/{run.get('protocol')}") or {})
+    names = {**run, "method": name}
+    rows = dict(o for each in overlays for row in match_rows(each, names) for o in flatten_row(row))
+    stated = dict(flatten_row({"model": entry.get("model", {})}))
+    return model.get("layers", ":") == stated.get("model.layers", ":") and any(
+        not any(_list_changes(model, slot, options) for slot in SLOTS)
+        for options in (stated, stated | rows)
+    )
+
+
+def _list_changes(model: Config, slot: str, stated: Config) -> dict[str, Any]:
+    """Return the arguments in a slot that are not as stated, or else as by default."""
+    value = model.get(slot)
+    known = signature(kind).parameters if (kind := _get_class(_find_class(value))) else {}
+    expected = {k: p.default for k, p in known.items()}
+    start = f"model.{slot}.init_args."
+    expected |= {k.removeprefix(start): v for k, v in stated.items() if k.startswith(start)}
+    given = value.get("init_args") or {} if isinstance(value, Mapping) else {}
+    return {k: v for k, v in given.items() if k not in expected or not _is_same(v, expected[k])}
 
 
 def _describe_class(found: Config) -> str:

@@ -28,7 +28,14 @@ from jsonargparse._common import parsing_settings  # no public function lifts a 
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.core.mixins import HyperparametersMixin
 
-from experiment_kit.app_files import PREFIX, find_config, list_apps, read_entries, read_settings
+from experiment_kit.app_files import (
+    KIND_FILES,
+    PREFIX,
+    find_config,
+    list_apps,
+    read_entries,
+    read_settings,
+)
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
 _SUGGESTED = ("attention_core", "torch.optim", "lightning.pytorch.callbacks",
@@ -79,7 +86,6 @@ class ConfigFile(ActionConfigFile):
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
         """Merge a file, or the settings that a name stands for, into the config."""
         name, found = values, find_config(parser.package, values)
-        kind, _, entry = name.partition("/")
         if found is not None:
             found = {k: v for k, v in found.items() if k not in ("at", "defaults")}
             if (
@@ -88,13 +94,17 @@ class ConfigFile(ActionConfigFile):
                 own = {k: v for k, v in found.get("model", {}).items() if k in parser.own_options}
                 found["model"] = own
             values = json.dumps(found)
-        elif not Path(name).is_file() and (entries := read_entries(parser.package, kind)):
-            close = suggest_name(entry, entries)
-            raise UserError(
-                f"-c {name}: there is no {kind} {entry!r}{close or ': ' + ', '.join(entries)}"
-            )
-        kinds = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
-        with convert_user_errors(*kinds, prefix=f"{name}: "):
+        elif not isfile(name):
+            kind, _, entry = name.partition("/")
+            kinds = ["data", *(file.removesuffix("s") for file in KIND_FILES)]
+            if entries := read_entries(parser.package, kind):
+                close = suggest_name(entry, entries) or ": there are " + ", ".join(entries)
+            else:
+                known = (f"{k}/{e}" for k in kinds for e in read_entries(parser.package, k))
+                close = suggest_name(name, ["base", *known])
+            raise UserError(f"-c {name}: there is no such file, and no such config{close}")
+        errors = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
+        with convert_user_errors(*errors, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
             if found is None and isfile(name):
                 found = read_settings(Path(name).resolve())
@@ -125,12 +135,24 @@ def find_weight_decay(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SlotHelpFormatter(DefaultHelpFormatter):
-    """Help in which a slot lists the mechanisms for it, and not all modules of torch."""
+    """Help in which a slot lists the mechanisms for it, and Lightning's texts are our own."""
+
+    HELP: ClassVar = {
+        "data": "Class of the data and its options, which --data.help CLASS lists",
+        "ckpt_path": "Checkpoint: a path, `last`, the newest of the run, or, to evaluate, `best`; "
+                     "null goes on from the last one, and evaluates the best one",
+        "weights_only": "No effect: checkpoints are read as plain data",
+    }  # fmt: skip
 
     SLOTS: ClassVar = {"model.filter": "filters", "model.kernel": "kernels",
                        "model.tokens": "tokens", "model.reparam": "reparam"}  # fmt: skip
 
+    def start_section(self, heading: str | None) -> None:
+        """Start a group of options."""
+        super().start_section("Data" if f"{heading}".startswith("A DataModule") else heading)
+
     def _get_help_string(self, action: Any) -> str:
+        action.help = self.HELP.get(action.dest, action.help)
         if package := self.SLOTS.get(action.dest):
             path = f"attention_core.{package}"
             kinds = (kind for kind in vars(import_module(path)).values() if isinstance(kind, type))
@@ -139,14 +161,19 @@ class SlotHelpFormatter(DefaultHelpFormatter):
         return super()._get_help_string(action)
 
 
-def suggest_class(text: str) -> str:
-    """Return the classes that an error about an import path may mean, to end its sentence."""
-    found = "did you mean" not in text and re.search(
-        r"dot import path string: (\w+)|has no attribute '(\w+)'", text
-    )
-    modules = [sys.modules.get(name) for name in _SUGGESTED]
-    names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)] if found else []
-    return suggest_name(found[1] or found[2], dict.fromkeys(names)) if found else ""
+def add_remedy(text: str, options: Iterable[str]) -> str:
+    """Add to an error what it may mean by the name of a class or an option."""
+    if "did you mean" in text:
+        return text
+    if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
+        modules = [sys.modules.get(name) for name in _SUGGESTED]
+        names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)]
+        return text + suggest_name(found[1] or found[2], dict.fromkeys(names))
+    if found := re.search(r"unrecognized arguments: --([\w.]+)", text):
+        return text + suggest_name(found[1], options)
+    key = re.search(r'Parser key "([\w.]+)":', text)
+    remedy = rf"\1: --{key[1]}.help=CLASS lists those that are" if key else r"\1"
+    return re.sub("(Option '.+' is not accepted)", remedy, text)
 
 
 # arguments of Lightning's classes may be members of an Enum
@@ -160,6 +187,7 @@ class ConfigParser(LightningArgumentParser):
 
     package = ""  # the app whose configs `-c` names
     own_options: Collection[str] | None = None  # what an own model takes
+    subparser: "ConfigParser | None" = None  # that of the subcommand
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
@@ -174,7 +202,8 @@ class ConfigParser(LightningArgumentParser):
         try:
             config = super().parse_args(arguments, *args[1:], **kwargs)
         except ArgumentError as error:
-            raise ArgumentError(None, f"{error}{suggest_class(str(error))}") from error
+            options = (self.subparser or self).get_defaults(skip_validation=True).keys()
+            raise ArgumentError(None, add_remedy(str(error), options)) from error
         for key, value in config.items():
             is_function = inspect.isroutine(value) and "init_args" not in key  # as a default may be
             if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):

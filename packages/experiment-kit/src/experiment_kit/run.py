@@ -41,9 +41,15 @@ _IGNORED = {
 
 @dataclass(frozen=True)
 class RunName:
-    """Names of a run's overlays, which name its folder; `folder` is the parent of all runs.
+    """Names of the configs of a run, which name its folder.
 
-    The result of the run tells its `protocol`; "" is that of its data module.
+    Args:
+        data: Data set.
+        backbone: Network.
+        method: Mechanisms.
+        profile: Scale, as smoke; paper is the full one.
+        protocol: Splits and scores of a paper; "" is that of the data.
+        folder: Parent of all runs.
     """
 
     data: str = "data"

@@ -8,16 +8,23 @@ overlays to use where none is chosen, and a protocol, also in `at`, the seeds.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, read_entries
+from experiment_kit.app_files import (
+    PREFIX,
+    Settings,
+    find_config,
+    flatten_row,
+    list_apps,
+    match_names,
+    match_rows,
+    read_entries,
+)
 from experiment_kit.errors import UserError
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
-ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
 MODULES = {
     "result": ("attention_{app}", "fit"),
     "efficiency": ("experiment_kit", "efficiency", "{app}"),
@@ -51,26 +58,10 @@ def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None)
         f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
         for kind, name in named
         for row in match_rows(read_overlay(app, kind, name), names)
-        for key, value in _flatten(row)
+        for key, value in flatten_row(row)
     ]
     files = [part for item in named for part in ("-c", "/".join(item))]
     return ["-c", "base", *files, *rows, *extra]
-
-
-def match_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
-    """Yield the rows of `at` that match the names of an experiment."""
-    experiment = "/".join(names.get(kind, "") for kind in ROW)
-    for patterns, row in overlay.get("at", {}).items():
-        if any(_matches(pattern.strip(), experiment) for pattern in patterns.split(",")):
-            yield row
-
-
-def _flatten(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in row.items():
-        if isinstance(value, dict):
-            yield from _flatten(value, f"{start}{key}.")
-        elif start != "defaults.":
-            yield f"{start}{key}", value
 
 
 def read_defaults(app: str, data: str = "") -> dict[str, Any]:
@@ -129,13 +120,7 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
 
 
 def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
-    return next((part for pattern, part in refinements.items() if _matches(pattern, name)), {})
-
-
-def _matches(pattern: str, name: str) -> bool:
-    """Match names with slashes between, of which a pattern may leave the last ones open."""
-    slashes = name.count("/") - pattern.count("/")
-    return fnmatch(name, pattern + "/*" * slashes)
+    return next((part for pattern, part in refinements.items() if match_names(pattern, name)), {})
 
 
 def command_line(app: str, source: str, arguments: Sequence[str]) -> list[str]:

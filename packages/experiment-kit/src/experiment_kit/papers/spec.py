@@ -9,9 +9,9 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from experiment_kit.app_files import find_table_specs, list_apps, read_settings
+from experiment_kit.app_files import ROW, find_table_specs, list_apps, read_settings
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.launch.overlays import KINDS, NO_OVERLAY, ROW, choose_seeds, list_overlays
+from experiment_kit.launch.overlays import KINDS, NO_OVERLAY, choose_seeds, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
 from experiment_kit.papers.values import PaperTable, check_name, load_table
 

@@ -31,7 +31,12 @@ _SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """When to save within an epoch, besides its end; null for never."""
+    """When to save within an epoch, besides its end; null for never.
+
+    Args:
+        every_n_minutes: Minutes between two checkpoints.
+        every_n_steps: Steps between two checkpoints.
+    """
 
     every_n_minutes: PositiveFloat | None = 10.0
     every_n_steps: PositiveInt | None = None

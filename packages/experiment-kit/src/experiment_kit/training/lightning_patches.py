@@ -4,8 +4,11 @@ Each correction names the reason upstream, or else the private attribute, and it
 """
 
 import io
+import logging
 import math
+import re
 import sys
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
@@ -239,6 +242,15 @@ def validate_untrained(trainer: Any) -> None:
 def is_first_process() -> bool:
     """Return True in the process of rank 0, also before there is a trainer."""
     return getattr(rank_zero_only, "rank", 0) == 0
+
+
+def drop_chatter() -> None:
+    """Drop an advertisement, and notes that only Lightning's own authors can act on."""
+    warnings.filterwarnings("ignore", ".*LeafSpec|.*callbacks used to create the checkpoint")
+    for name in ("utilities.rank_zero", "trainer.connectors.checkpoint_connector"):
+        logging.getLogger(f"lightning.pytorch.{name}").addFilter(
+            lambda record: not re.search("litlogger|`weights_only`", record.getMessage())
+        )
 
 
 def check_launcher(trainer: Any) -> None:

@@ -76,7 +76,7 @@ class SpectralMonitor(Callback):
     to each frequency, and the filter's coefficients; as scalars in every logger, and the newest of
     them in `spectral.json` of the trainer's `default_root_dir`. Condition numbers, singular values,
     and histograms and figures for TensorBoard, which take longer, are made at every tenth
-    measurement and at the end. 0 steps disables the monitor.
+    measurement and at the end.
 
     It takes any LightningModule that `diagnose` takes, without changing it:
 
@@ -87,6 +87,10 @@ class SpectralMonitor(Callback):
     method `first(count)`. The valid tokens are those of `token_mask`, if there is one. Of other
     modules, the first call of their largest part is repeated. Of an encoder and a decoder, the
     encoder is measured.
+
+    Args:
+        every_n_steps: Steps between two measurements; 0 disables the monitor.
+        samples: Samples of the batch.
     """
 
     def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:

@@ -119,11 +119,11 @@ def summarize_parser_error(text: str) -> str:
     if "<unicode string>" in text:  # broken YAML: the reason stands before its place
         return shorten_text(text, 300)
     keys = dict.fromkeys(re.findall(r'Parser key "([^"]+)":', text))
-    lines = [line.strip(" -") for line in text.splitlines()]
-    told = [line for line in lines if line and not line.startswith(_FRAME)]
+    lines = [line.strip() for line in text.splitlines()]
+    told = [x for x in lines if x and x[-1] != ":" and not x.strip("- ").startswith(_FRAME)]
     # a member of a union that says more than its class
-    told = [line for line in told if not line.startswith("Expected a <class")] or told or [text]
-    reason = re.split(r"\.? Got value: Namespace", told[-1])[0]
+    told = [x for x in told if not x.startswith("- Expected a <class")] or told or [text]
+    reason = re.split(r"\.? Got value: Namespace", told[-1].strip("- "))[0]
     reason = re.split(r'Parser key "[^"]+":|callable class: ', reason)[-1]
     given = re.findall(r"Given value: (?!Namespace|NestedArg)(.+)", text)
     reason += f". Given value: {given[-1]}" if given else ""

@@ -12,7 +12,7 @@ class Mine(GFSA):
     """A filter of a user."""
 
 
-ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # of `at`
+ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # in `at`
 
 
 @pytest.mark.parametrize(("extra", "name"), [

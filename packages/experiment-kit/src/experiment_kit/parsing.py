@@ -187,7 +187,7 @@ class ConfigParser(LightningArgumentParser):
 
     package = ""  # the app whose configs `-c` names
     own_options: Collection[str] | None = None  # what an own model takes
-    subparser: "ConfigParser | None" = None  # that of the subcommand
+    subparser: "ConfigParser | None" = None  # for the subcommand
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)

@@ -80,10 +80,7 @@ def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
 
 
 def show_map(watched: nn.Module, filter: nn.Module, A: Any) -> None:
-    """Pass H to the hooks of a module that the host gives its map to, and a fused call leaves out.
-
-    Rollouts of attention, for example, hook timm's `attn_drop`.
-    """
+    """Pass H to the hooks of timm's `attn_drop`, as of rollouts, which a fused call leaves out."""
     if watched._forward_hooks or watched._forward_pre_hooks:
         watched(form_filtered_map(filter, A))
 

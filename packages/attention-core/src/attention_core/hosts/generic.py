@@ -1,7 +1,4 @@
-"""The adapter of any module that applies one attention map to values.
-
-The module's own forward runs; only the product of its map and its values is replaced.
-"""
+"""The adapter of any module that applies one map: its forward runs, the product is replaced."""
 
 import inspect
 from functools import cache

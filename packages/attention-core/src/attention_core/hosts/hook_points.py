@@ -109,10 +109,7 @@ def find_attention_parts(model: nn.Module) -> set[nn.Module]:
 
 
 def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.Module, HookPoint]]]:
-    """Return the modules of a position with their hook points, in model order, a list per table.
-
-    Cross-attention is left out, and so are norms that see no tokens.
-    """
+    """Return the modules of a position, no cross-attention, with their hook points, by table."""
     inner = find_attention_parts(model)
     hosts = [
         (module, host)
@@ -140,10 +137,7 @@ def read_dim(module: nn.Module, point: HookPoint) -> int:
 def insert_tokens(
     tokens: nn.Module, module: nn.Module, point: HookPoint, position: Position
 ) -> None:
-    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one.
-
-    A call whose mask keeps tokens apart that `tokens` would mix raises ValueError.
-    """
+    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one."""
     target: Any = module.get_submodule(point.target)
     target.tokens, target.tokens_position = tokens, position
     if point.before:

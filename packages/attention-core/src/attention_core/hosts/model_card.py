@@ -28,13 +28,7 @@ load_mechanism(model, "<this folder or repository>")  # a {model}
 
 
 def format_card(model: Any, parts: dict[str, Any], tensors: dict[str, Tensor]) -> str:
-    """Return the card of the parts of a model: equations, papers, base model, coefficients.
-
-    >>> from attention_core import GFSA
-    >>> from torch import nn
-    >>> "# GFSA for Linear" in format_card(nn.Linear(1, 1), {"GFSA": GFSA(2)}, {})
-    True
-    """
+    """Return the card of the parts of a model: equations, papers, base model, coefficients."""
     base = getattr(getattr(model, "config", None), "name_or_path", "")
     rows = [
         f"| {layer} | {slot}.{name} | {_format_values(tensor)} |"

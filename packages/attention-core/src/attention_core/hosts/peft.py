@@ -35,10 +35,7 @@ def list_parts(model: nn.Module) -> list[str]:
 
 
 def describe_in_config(config: Any, model: nn.Module) -> None:
-    """Add what is attached to a model to the config of an adapter.
-
-    Raises ValueError for an adapter that was saved with a mechanism that the model lacks.
-    """
+    """Add what is attached to a model to the config of an adapter, or refuse the adapter."""
     parts = list_parts(model)
     if lacking := sorted({*filter(_is_part, config.modules_to_save or ())} - {*parts}):
         raise ValueError(

@@ -37,11 +37,7 @@ _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 
 def select_layers(layers: Layers, depth: int) -> Sequence[int]:
-    """Return the indices of the selected ones of `depth` layers; see `attach`.
-
-    >>> list(select_layers("1::2", 6)), select_layers([0, -1], 6)
-    ([1, 3, 5], [0, 5])
-    """
+    """Return the indices of the selected ones of `depth` layers; see `attach`."""
     given: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
     if isinstance(layers, str | slice):
         given = range(depth)[_parse_slice(layers)]
@@ -163,10 +159,7 @@ def _find_named_classes(
 
 
 def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
-    """Return the attention modules of a model that have no adapter, the first of each class.
-
-    A class counts as attention by its name, or because its forward calls torch's function.
-    """
+    """Return the attention modules of a model without an adapter, the first of each class."""
     known = {part for m in model.modules() if adapter_for(m) for part in m.modules()}
     named = {
         name: module

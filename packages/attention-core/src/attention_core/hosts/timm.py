@@ -58,10 +58,7 @@ class FilteredAttention(Filtered, Attention):
 
 
 class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
-    """CaiT's attention with a filter of its map, whose heads are mixed after the softmax.
-
-    Rows do not sum to 1 and entries may be negative, so the map is dense.
-    """
+    """CaiT's attention with a filter of its dense map, whose heads are mixed after the softmax."""
 
     host_class = TalkingHeadAttn
     no_kernel = "it mixes the heads of its logits and of its map"

@@ -1,8 +1,4 @@
-"""Adapters for transformers, https://huggingface.co/docs/transformers/attention_interface
-
-All attention classes that call the function named by their config are filtered in one way: the
-config names our function, which passes the map to the filter as an operator.
-"""
+"""Adapters for transformers: the config names our function in its AttentionInterface."""
 
 from attention_core.hosts.hook_points import HostLibrary
 from attention_core.hosts.transformers.adapter import (

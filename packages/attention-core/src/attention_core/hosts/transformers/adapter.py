@@ -137,10 +137,7 @@ def _make_cached(rows: CachedRows, A: Any, v: Tensor, n: int) -> CachedOperator:
 
 
 def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
-    """Return the rows of a module's filter in the cache that its forward is called with.
-
-    Training never continues from a cache, so that nothing is kept.
-    """
+    """Return the rows of a module's filter in the cache of its call; none in training."""
     past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
     if past is None or isinstance(module.filter, Plain):
         return None
@@ -183,10 +180,7 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:
-    """Recognize cross-attention by its class (BERT), its flag (GPT-2) or its name (BART).
-
-    SegFormer's first stages count too: their keys are a reduced grid.
-    """
+    """Recognize cross-attention by class (BERT), flag (GPT-2), name (BART) or reduced keys."""
     return (
         _has_reduced_keys(module)
         or "visual_attention" in name.split(".")[-2:]

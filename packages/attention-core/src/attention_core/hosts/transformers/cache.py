@@ -58,10 +58,7 @@ def make_row_layer(layer: Any) -> Any:
 
 
 class CachedRows:
-    """The rows that a filter keeps in the layer of its module, counted from 0 in each pass.
-
-    A module may attend twice in a pass, so that one pass counts the applications of both calls.
-    """
+    """The rows that a filter keeps in the layer of its module, counted over all calls in a pass."""
 
     def __init__(self, past: Cache, module: Any) -> None:
         has_halves = isinstance(past, EncoderDecoderCache)
@@ -76,10 +73,7 @@ class CachedRows:
         return int(layers[self.index].get_seq_length()) if known else 0
 
     def find_layer(self) -> Any:
-        """Return the layer of the cache, converted to one that keeps rows.
-
-        Raises ValueError for a module without a layer of its own, and for quantized layers.
-        """
+        """Return the layer of the cache, converted to one that keeps rows."""
         layers = getattr(self.past, "layers", ())
         if self.index is None or self.index >= len(layers):
             raise ValueError("a filter needs a cache with a layer for each attention module")
@@ -96,10 +90,7 @@ class CachedRows:
         return layer
 
     def prepend_past(self, x: Tensor, num_keys: int) -> Tensor:
-        """Store new rows (B, H, n, D), and return them after those of the past, (B, H, M, D).
-
-        Raises ValueError for a cache that was filled without this filter.
-        """
+        """Store new rows (B, H, n, D), and return them after the past ones, (B, H, M, D)."""
         layer, i, n = self.find_layer(), self.num_inputs, x.shape[-2]
         self.num_inputs += 1
         if i == len(layer.rows):

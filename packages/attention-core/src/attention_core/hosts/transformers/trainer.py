@@ -7,11 +7,7 @@ from attention_core.hosts.attach import trainable_parameters
 
 
 class Trainer(transformers.Trainer):
-    """Train as transformers does, without weight decay of the mechanisms that are attached.
-
-    transformers decays every parameter that is no bias and in no norm. Decay moves a coefficient to
-    zero, which is not where a mechanism is the identity: GFSA's weight of A starts at 1.
-    """
+    """Train as transformers does, without decay of mechanisms, whose start is not zero."""
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that the optimizer decays."""

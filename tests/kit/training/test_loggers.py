@@ -25,8 +25,8 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     assert [metric.name.tag for metric in metrics] == ["val/accuracy"]
     folder = find_run(tmp_path).folder
     shown = EventAccumulator(str(folder)).Reload().Tags()["scalars"]
-    assert {"train/epoch", "train/loss", "train/lr/pg1", "val/accuracy"} < {*shown}
-    assert {tag.partition("/")[0] for tag in shown} == {"smoothing", "train", "val", "weights"}
+    assert {"train/epoch", "train/loss", "train/lr", "val/accuracy"} < {*shown}
+    assert {tag.partition("/")[0] for tag in shown} == {"train", "val", "val_smoothing", "weights"}
     assert not (folder / "hparams.yaml").exists()
 
 

@@ -64,13 +64,13 @@ def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     scalars = name_scalars(measures)
     places = {"embedding": 0.5, "layer_01": 1.0, "layer_03": 2.0}
     assert scalars == {
-        **{f"smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
+        **{f"val_smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
         "weights/wK/layer_02": 2.0,
         "weights/s/layer_00": 2.0,
         "weights/condition_number/layer_00": 9.0,
     }
     groups = {tag.partition("/")[0] for tag in scalars}
-    assert sorted({"train", "val", *groups}) == ["smoothing", "train", "val", "weights"]
+    assert sorted({"train", "val", *groups}) == ["train", "val", "val_smoothing", "weights"]
 
 
 def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:

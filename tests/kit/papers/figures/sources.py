@@ -14,8 +14,8 @@ from timm.models.vision_transformer import VisionTransformer
 STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
 SCALARS = {
-    "train/loss": 1.0, "val/loss": 1.2, "train/epoch": 0.0, "smoothing/hfc_lfc/embedding": 0.9,
-    "smoothing/hfc_lfc/layer_01": 0.5, "weights/condition_number/layer_00": 10.0,
+    "train/loss": 1.0, "val/loss": 1.2, "train/epoch": 0.0, "val_smoothing/hfc_lfc/embedding": 0.9,
+    "val_smoothing/hfc_lfc/layer_01": 0.5, "weights/condition_number/layer_00": 10.0,
     "weights/condition_number/layer_01": 30.0, "weights/psi/layer_00": -0.2,
 }  # fmt: skip
 

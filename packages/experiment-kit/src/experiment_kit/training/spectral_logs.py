@@ -1,7 +1,7 @@
 """Log measures of over-smoothing: scalars to every logger, histograms and figures to TensorBoard.
 
-TensorBoard sorts charts by name: it begins with `smoothing`, `train` and `val`, and ends with the
-coefficients of mechanisms, in `weights`.
+TensorBoard sorts charts by name: it begins with `train`, `val` and `val_smoothing`, and ends with
+the coefficients of mechanisms, in `weights`.
 """
 
 import json
@@ -66,13 +66,13 @@ def describe_coefficients(measures: Mapping[str, Any]) -> str:
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """Return the scalars of a measurement by their tags.
 
-    `smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as figures
-    show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
+    `val_smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as
+    figures show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
     `weights/condition_number/layer_<i>`, of the attention of block i, both from 0 on.
     """
     count = len(measures["depth"])
     scalars = {
-        f"smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
+        f"val_smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
         for name in PROFILE
         for depth, layer in enumerate(measures["depth"])
         if depth in (0, count // 2, count - 1)
@@ -120,7 +120,7 @@ def _draw_figures(runs: Mapping[str, Measures]) -> dict[str, Any]:
     }
     # a figure each: TensorBoard shows images a third of a page wide, and these first
     figures = {
-        f"smoothing/by_depth/{name}": plot_depth_profiles(profiles, [name], width=_WIDTH)
+        f"val_smoothing/by_depth/{name}": plot_depth_profiles(profiles, [name], width=_WIDTH)
         for name in PROFILE
     }
     method, own = next(iter(runs.items()))

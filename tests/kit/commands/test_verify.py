@@ -161,13 +161,9 @@ def test_weights_of_another_shape_are_one_sentence(command, run, read_error, mon
     assert "copying a param with shape" in error
 
 
-def test_weights_that_are_no_numbers_predict_nothing(run, read_error) -> None:
-    path = run / "checkpoints/best.ckpt"
-    weights = torch.load(path, weights_only=True)["state_dict"]
-    lost = {name: weight * torch.nan for name, weight in weights.items()}
-    for content, sentence in ((lost, "holds nan: remove"), ([1], "is of another model")):
-        torch.save({"state_dict": content}, path)
-        assert sentence in read_error(load_best_epoch, run, "sequence")
+def test_weights_that_are_no_mapping_predict_nothing(run, read_error) -> None:
+    torch.save({"state_dict": [1]}, run / "checkpoints/best.ckpt")
+    assert "is of another model" in read_error(load_best_epoch, run, "sequence")
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,8 @@ _BLOCK = 1 << 24  # bytes that are read at once
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
-    r"(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume Information|lost\+found|"
-    r"((eh)?thumbs\.db|desktop\.ini)$)",
-    re.IGNORECASE,
+    r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
+    r"((eh)?thumbs\.db|desktop\.ini)$)"
 )
 
 
@@ -95,15 +94,10 @@ def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def list_visible_folders(folder: Path | str) -> list[str]:
-    """List the folders in a folder, in the order of names, without links to one above it."""
-    found = (entry for entry in os.scandir(folder) if entry.is_dir() and not _is_loop(entry.path))
-    return sorted(entry.name for entry in found if not is_hidden(entry.name))
-
-
-def _is_loop(path: str) -> bool:
-    """Return whether a path is a link to a folder above it, as `ln -s` twice makes."""
-    above = os.path.realpath(os.path.dirname(path))
-    return os.path.islink(path) and f"{above}/".startswith(f"{os.path.realpath(path)}/")
+    """List the folders in a folder by name, without links to one above, as `ln -s` twice makes."""
+    above = f"{os.path.realpath(folder)}/"
+    found = (x for x in os.scandir(folder) if x.is_dir() and not is_hidden(x.name))
+    return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))
 
 
 @cache

@@ -16,9 +16,8 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-# tags of TIFF, and values of the last two
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339
-_APART, _SIGNED = 2, 2
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339  # tags of TIFF
+_APART = _SIGNED = 2  # values of the last two
 
 
 class UnreadableImageError(UserError):

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from attention_core import AttnScale, Softmax, filters
+from attention_core import AttnScale, LowRank, Softmax, filters
 from attention_core.spectral import matrix, response
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import gradgradcheck
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -60,6 +62,34 @@ def test_fused_equals_the_literal_equation(case, kind):
     if kind == "none":  # a tensor is an operator
         assert_close(filter(A, v), dense, **TIGHT)
     assert_close(*gradients(leaves, fused, dense), **TIGHT)
+
+
+@all_cases()
+def test_second_derivatives(case):
+    leaves, filter, valid = qkv(5), randomized(case), MASKS["padding"]()["mask"][..., -10:-5]
+
+    def run(q, k, v, *weights):
+        return filter(Softmax(q, k, valid), v)
+
+    with sdpa_kernel(SDPBackend.MATH):  # the only one of torch's that has second derivatives
+        assert gradgradcheck(run, [*leaves, *filter.parameters()], fast_mode=True)
+
+
+@all_cases()
+def test_low_rank_agrees_with_its_dense_map(case):
+    filter, valid = randomized(case), MASKS["padding"]()["mask"]
+    left, right, v = (torch.rand(B, H, N, width).double() for width in (4, 4, D))
+    A = LowRank(left, right * valid.mT / N, valid)
+    J = reference.uniform(valid.expand(B, H, N, N))
+    assert_close(filter(A, v), reference_map(case, filter, left @ A.right.mT, J) @ v, **TIGHT)
+
+
+@all_cases()
+@all_masks
+def test_linear_in_v(case, kind):
+    (q, k, u), v, filter = qkv(), torch.randn(B, H, N, D).double(), randomized(case)
+    A = Softmax(q, k, **MASKS[kind]())
+    assert_close(filter(A, 2 * u - 3 * v), 2 * filter(A, u) - 3 * filter(A, v), **TIGHT)
 
 
 @all_cases([case for case in CASES if case.starts_as_A])

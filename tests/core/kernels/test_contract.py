@@ -5,6 +5,8 @@ import torch
 from attention_core import Plain, kernels, penalties
 from attention_core.kernels.common import autocast_disabled
 from torch import Tensor, nn
+from torch.autograd import gradgradcheck
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
 from tests.core import cases as filters
@@ -195,6 +197,18 @@ def test_gradients_reach_every_parameter_that_is_read(case, training):
     assert "".join(name for name, grad in read.items() if not grad.any()) == case.unread
     del grads["qkv.bias"]  # a softmax does not see what all its keys share
     assert all(grad.any() for grad in grads.values())
+
+
+@all_cases(EVERY)
+def test_second_derivatives(case):
+    kernel, leaves = kernel_of(case), operands(n=7)
+
+    def run(q, k, x, v, *weights):
+        A = kernel(q, k, x, gaps()[:, :7])
+        return A @ v, *([kernel.penalty(A)] if hasattr(kernel, "penalty") else [])
+
+    with sdpa_kernel(SDPBackend.MATH):  # the only one of torch's that has second derivatives
+        assert gradgradcheck(run, [*leaves, *kernel.parameters()], fast_mode=True)
 
 
 @all_cases(EVERY)

@@ -52,6 +52,8 @@ def test_a_token_meets_itself_without_nan(gradient):
     dense = W * off + torch.eye(N).double()
     assert_close(y, dense @ v, rtol=1e-6, atol=1e-6)
     assert_close(*gradients([q, v], y, dense @ v), rtol=1e-5, atol=1e-5)
+    (slope,) = torch.autograd.grad(y.sum(), q, create_graph=True)
+    assert torch.autograd.grad(slope.square().sum(), q)[0].isfinite().all()
 
 
 def test_opposite_rows_without_nan():

@@ -115,6 +115,28 @@ def test_a_dropped_map_need_not_be_square(n, m, is_causal):
     assert all(d.isfinite().all() for d in torch.autograd.grad(y.sum(), [q, k, v]))
 
 
+@pytest.mark.parametrize("chunk", [15, 2**18])
+@pytest.mark.parametrize("steps", [*BASES.values(), [(1.0, 0.0, 0.0)]], ids=[*BASES, "once"])
+def test_first_and_second_derivatives(steps, chunk, monkeypatch):
+    monkeypatch.setattr(recomputed, "CHUNK_NUMEL", chunk)
+    valid = torch.rand(B, 1, 5, 5) < 0.6
+    valid[0, 0, 3], valid[1] = False, False
+
+    def run(dropout, q, k, v, bias, *coefficients):
+        torch.manual_seed(5)
+        A = Softmax(q, k, bias.masked_fill(~valid, -torch.inf), dropout=dropout)
+        if steps is not None and len(steps) == 1:
+            return A @ v
+        return apply_polynomial(A, v, coefficients, steps)
+
+    operands = [torch.randn(B, H, 5, 3).double().requires_grad_() for _ in range(3)]
+    inputs = [*operands, learned_bias(H, 5, 5)]
+    inputs += [] if steps is not None and len(steps) == 1 else draw_coefficients(steps)
+    for dropout in (0.0, P):
+        assert torch.autograd.gradcheck(partial(run, dropout), inputs, fast_mode=True)
+        assert torch.autograd.gradgradcheck(partial(run, dropout), inputs, fast_mode=True)
+
+
 @pytest.mark.parametrize("needed", range(5))
 def test_one_operand_alone_needs_a_gradient(needed):
     weight = torch.ones(H, 1, 1).double()

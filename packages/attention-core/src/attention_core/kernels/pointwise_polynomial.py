@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from attention_core.operators import Step, evaluate_polynomial
 
@@ -63,9 +62,15 @@ class _Response(torch.autograd.Function):
         ctx.save_for_backward(s, theta)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         s, theta = ctx.saved_tensors
+        if torch.is_grad_enabled():  # with create_graph, autograd differentiates the recurrence
+            needed = ctx.needs_input_grad[:2]
+            wanted = [t for t, need in zip((s, theta), needed, strict=True) if need]
+            g = _literal(s, theta, ctx.steps)
+            found = iter(torch.autograd.grad(g, wanted, grad, create_graph=True))
+            slope, sums = (next(found) if need else None for need in needed)
+            return slope, sums, None
         flat, upper = s.reshape(-1), grad.reshape(-1)
         ds, dtheta = torch.empty_like(flat), torch.zeros_like(theta)
         for block in _blocks(flat):

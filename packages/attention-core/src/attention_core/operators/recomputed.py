@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
@@ -106,12 +105,13 @@ class _Recomputed(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         tensors = ctx.saved_tensors  # checkpointing allows one access
         inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
+        # with create_graph, autograd differentiates the equation
+        differentiate = _differentiate_equation if torch.is_grad_enabled() else _differentiate
         with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
-            return None, *_differentiate(ctx.options, inputs, ctx.needs_input_grad[1:], g, *saved)
+            return None, *differentiate(ctx.options, inputs, ctx.needs_input_grad[1:], g, *saved)
 
 
 def _differentiate(
@@ -167,10 +167,13 @@ class _Blockwise(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, mask, y, norms = ctx.saved_tensors
         options, needed = ctx.options, ctx.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            one = q.new_ones(*q.shape[:2], 1, 1)
+            inputs = (q, k, v, mask, 0 * one, one)
+            return None, *_differentiate_equation(options, inputs, (*needed, False, False), g)[:4]
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         dmask = torch.zeros_like(mask) if needed[3] else None
         sums = (g * y).sum(-1, keepdim=True)  # each sums a row of A times its gradient
@@ -262,3 +265,23 @@ def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Gen
 def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:
     """Return factor times a b; the factor costs no pass over the operands or the product."""
     return torch.baddbmm(a[:, :, :1], a, b, beta=0, alpha=factor)
+
+
+def _differentiate_equation(
+    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
+) -> list[Tensor | None]:
+    """Compute the gradients by autograd, so that they can be differentiated again."""
+    q, k, v, mask, *theta = inputs
+    logits = q @ k.mT * options.scale if mask is None else q @ k.mT * options.scale + mask
+    is_empty = (logits == -torch.inf).all(-1, keepdim=True)
+    A = logits.masked_fill(is_empty, 0.0).softmax(-1) * ~is_empty
+    if options.threshold:
+        generator, kept = torch.Generator().manual_seed(options.seed), torch.empty_like(A.detach())
+        words = torch.empty(-(-kept.numel() // 4), dtype=torch.int64)
+        for chunk in _list_chunks(options, q.shape):
+            _draw_kept(kept[chunk], words, options.threshold, generator)
+        A = A * kept * options.factor
+    *_, y = horner_terms(A.__matmul__, v, theta, options.steps)
+    wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
+    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
+    return [next(found) if need else None for need in needed]

@@ -133,6 +133,7 @@ def list_dry_run(capsys, table: str, **options) -> list[str]:
 def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("DATA_DIR", raising=False)
     lines = list_dry_run(capsys, "gfsa-table-3", columns=["top1_acc"], folder=str(tmp_path))
+    assert lines[0] == "gfsa-table-3: profile paper, protocol published, source released"
     assert sum(line.startswith("to train: ") for line in lines) == 26  # the printed rows
     assert any(line.startswith("left out: imagenet_1k: ") for line in lines)
     assert not [*tmp_path.iterdir()]

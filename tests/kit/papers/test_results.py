@@ -173,13 +173,3 @@ def test_table_13_of_the_agf_paper_follows_from_its_table_1(spec, paper):
     for row, n, p, printed, _ in tests:
         assert n == "10"
         assert round(float(p), 2 if row == "SOFT" else 3) == float(printed)
-
-
-def test_too_few_pairs_are_not_tested(spec):
-    values = [
-        {"row": row, "column": column, "value": 10.0 * i + (row == "agf")}
-        for row, columns in {"agf": spec.columns, "gfsa": [*spec.columns][:5]}.items()
-        for i, column in enumerate(columns)
-    ]
-    results = make_results(*values)
-    assert len(format_tests(results, spec.significance, "small", "validation")) == 1

@@ -1,7 +1,6 @@
 """The printed tables load, and rows and columns that print the same have distinct labels."""
 
 import pytest
-from experiment_kit.errors import UserError
 from experiment_kit.papers.values import list_tables, load_table
 
 
@@ -17,12 +16,6 @@ def test_every_table_has_distinct_rows_labels_and_headings_and_no_stray_value(ta
         assert {*row.std} <= {*row.values}
     for column in table.columns.values():
         assert {*column.over} <= {*table.columns}
-
-
-def test_an_unknown_table_is_answered_with_similar_ones():
-    with pytest.raises(UserError, match="agf-table-1l") as error:
-        load_table("agf-table-1l")
-    assert "agf-table-1" in str(error.value).partition("did you mean")[2]
 
 
 def test_a_given_column_distinguishes_rows_and_is_not_measured():

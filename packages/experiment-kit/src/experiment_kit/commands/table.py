@@ -123,6 +123,9 @@ def make_table(
     searches = list_searches(spec, cells, chosen) if select else {}
     tried = (e for s in searches.values() for point in s.points for e in s.set_point(point))
     if chosen.dry_run:
+        source = spec.source if chosen.source == PAPER else chosen.source
+        place = f"profile {chosen.profile}, protocol {cells[0].protocol}, source {source}"
+        console.print(f"{table}: {place}", highlight=False)
         print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:

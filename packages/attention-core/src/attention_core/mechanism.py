@@ -16,15 +16,7 @@ class Mechanism(nn.Module):
 
 
 def find_arguments(part: nn.Module, skipped: int = 0) -> dict[str, Any]:
-    """Return the arguments of a part's `__init__` by name, without the first `skipped` ones.
-
-    An argument is the attribute of its name, or an entry of the dict `init_args`. It is
-    `inspect.Parameter.empty` if there is neither, and left out if it is a tensor or a module.
-
-    >>> from attention_core import GFSA
-    >>> find_arguments(GFSA(2, K=5), skipped=1)["K"]
-    5
-    """
+    """Return the arguments of a part's `__init__`, but the first `skipped`; empty if not stored."""
     names = list(inspect.signature(type(part).__init__).parameters)[1 + skipped :]
     values = {name: getattr(part, name, inspect.Parameter.empty) for name in names}
     stored = {k: v for k, v in values.items() if not isinstance(v, Tensor | nn.Module)}

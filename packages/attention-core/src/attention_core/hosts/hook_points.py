@@ -1,8 +1,4 @@
-"""Hook points: where a function of tokens is called inside a model of another library.
-
-`hosts/<library>.py` lists the hook points of its library. A forward hook makes the call, so the
-host's parameters keep their names; new parameters are `<module>.tokens.*`.
-"""
+"""Hook points: where a forward hook calls a function of tokens inside another library's model."""
 
 import inspect
 from collections.abc import Callable, Mapping

@@ -45,11 +45,7 @@ class KernelOperator(ABC):
 
 
 def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
-    """Return a mask of keys as (B, 1, 1, N) boolean, True where a token is valid.
-
-    Shapes: q, k (B, H, N, d), mask (B, N) boolean, or boolean or additive with the axes of
-    (B, H, N, N).
-    """
+    """Return a mask of tokens or pairs as that of keys, (B, 1, 1, N) boolean, True if valid."""
     if q.ndim != 4 or q.shape != k.shape:
         raise ValueError(
             "a kernel takes queries and keys (batch, heads, tokens, width) of one shape, got "
@@ -71,10 +67,7 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def postprocess(kernel: Any, z: Tensor) -> Tensor:
-    """Apply the kernel's `postprocess` to filtered values (B, H, N, d); most kernels have none.
-
-    YOSO scales each row to length 1, which is not linear in v and so happens behind the filter.
-    """
+    """Apply a kernel's step behind the filter to (B, H, N, d): YOSO's is not linear in v."""
     return kernel.postprocess(z) if hasattr(kernel, "postprocess") else z
 
 
@@ -91,13 +84,7 @@ def at_least_float32(t: Tensor) -> Tensor:
 
 
 def zero_padding(t: Tensor, valid: Tensor | None) -> Tensor:
-    """Set the rows of tokens that are not valid to zero.
-
-    Shapes: t (B, H, N, r), valid (B, 1, 1, N) boolean -> (B, H, N, r).
-
-    >>> zero_padding(torch.ones(1, 1, 2, 1), torch.tensor([[[[True, False]]]])).flatten()
-    tensor([1., 0.])
-    """
+    """Set the rows t (B, H, N, r) of tokens that are not valid, (B, 1, 1, N), to zero."""
     return t if valid is None else t.masked_fill(~valid.mT, 0.0)
 
 

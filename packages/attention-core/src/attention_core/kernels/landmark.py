@@ -74,11 +74,7 @@ class PlusConvolution(KernelOperator):
 
 
 def make_depthwise_weight(owner: str, num_heads: int, kernel_size: int) -> nn.Parameter | None:
-    """Create the filters of `PlusConvolution`, (H, 1, kernel_size, 1), initialized as nn.Conv2d.
-
-    Return None where kernel_size is 0. Raises ValueError for an even or a negative size, which has
-    no center.
-    """
+    """Create the filters (H, 1, kernel_size, 1) of `PlusConvolution`; None where the size is 0."""
     check_ints(owner, 0, kernel_size=kernel_size)
     if kernel_size == 0:
         return None

@@ -195,10 +195,7 @@ class _Blockwise(torch.autograd.Function):
 def _form_maps(
     options: MapOptions, q: Tensor, k: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[Chunk, Tensor, Tensor | None, Tensor, Tensor, Tensor]]:
-    """Yield the chunk, its logits, what dropout keeps, space for a map, scaled queries, and keys.
-
-    Memory of the largest chunk serves all of them, as new memory is slow.
-    """
+    """Yield chunk, logits, kept entries, space, scaled queries and keys, in memory used again."""
     generator, chunks = torch.Generator().manual_seed(options.seed), _list_chunks(options, q.shape)
     size = (*_take(q, chunks[0]).shape[:2], q.shape[2])
     maps, space, draws = (q.new_empty(size) for _ in range(3))

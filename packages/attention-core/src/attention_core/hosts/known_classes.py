@@ -8,10 +8,6 @@ from torch import nn
 HEAD_AXIS = -3  # in the queries of most libraries
 
 
-def _is_square(module: Any) -> bool:
-    return True
-
-
 class KnownClass(NamedTuple):
     """An axis of heads, the rule for which modules have a square map, and a number of heads.
 
@@ -20,7 +16,7 @@ class KnownClass(NamedTuple):
     """
 
     head_axis: int = HEAD_AXIS
-    is_square: Callable[[Any], bool] = _is_square
+    is_square: Callable[[Any], bool] = lambda module: True
     num_heads: int | None = None
 
 

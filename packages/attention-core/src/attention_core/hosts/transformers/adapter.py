@@ -112,7 +112,9 @@ class FilteredInterface(Filtered):
                 kwargs["rows"] = rows
             mask = named.get("attention_mask")
             if isinstance(mask, Tensor) and mask.ndim == WINDOW_MASK_NDIM:
-                kwargs["allowed"] = _expand_regions(mask, named["hidden_states"])
+                # the pairs of tokens in one region of a shifted window, (B windows, 1, N, N)
+                repeats = len(named["hidden_states"]) // len(mask)
+                kwargs["allowed"] = (mask == 0).repeat(repeats, 1, 1).unsqueeze(1)
         return self.host_class.forward(self, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,11 +131,7 @@ class FilteredForming(FilteredForward):
         """Run the host's forward with its map filtered."""
         names = list(inspect.signature(self.host_class.forward).parameters)[1:]
         rows = find_rows(self, dict(zip(names, args, strict=False)) | kwargs)
-        return self.run_filtered(rows and partial(_make_cached, rows), args, kwargs)
-
-
-def _make_cached(rows: CachedRows, A: Any, v: Tensor, n: int) -> CachedOperator:
-    return CachedOperator(A, v, n, rows)
+        return self.run_filtered(rows and partial(CachedOperator, rows=rows), args, kwargs)
 
 
 def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
@@ -147,11 +145,6 @@ def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
             raise ValueError("a filter cannot continue from a cache in training: call eval() first")
         return None
     return rows
-
-
-def _expand_regions(mask: Tensor, windows: Tensor) -> Tensor:
-    """Return the pairs of tokens in one region of a shifted window, (B windows, 1, N, N)."""
-    return (mask == 0).repeat(len(windows) // len(mask), 1, 1).unsqueeze(1)
 
 
 def _make_empty(host_class: Any) -> Any:

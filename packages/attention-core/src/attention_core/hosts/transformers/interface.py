@@ -34,7 +34,8 @@ def register_filtered_attention() -> None:
     AttentionInterface.register(FILTERED, filtered_attention_forward)
     AttentionMaskInterface.register(FILTERED, sdpa_mask)
     AttentionInterface.register(FILTERED_EAGER, _filtered_eager_forward)
-    AttentionMaskInterface.register(FILTERED_EAGER, _make_full_mask)
+    # additive: other attention of the model, which no filter changes, adds it to its logits
+    AttentionMaskInterface.register(FILTERED_EAGER, eager_mask)
 
 
 def filtered_implementation(implementation: str) -> str:
@@ -108,11 +109,6 @@ def filtered_attention_forward(
 
 def _filtered_eager_forward(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     return filtered_attention_forward(*args, **kwargs | {"is_causal": False})
-
-
-def _make_full_mask(**kwargs: Any) -> Tensor | None:
-    # additive: other attention of the same model, which no filter changes, adds it to its logits
-    return eager_mask(**kwargs)
 
 
 def _merge_masks(

@@ -69,7 +69,9 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
         if describe_mechanisms(part):  # by the code in the folder
             continue
         with convert_errors(str(base)):
-            attach_groups(part, _list_groups(part.config.attention_core), str(base), trust)
+            described = part.config.attention_core
+            groups = described if isinstance(described, list) else [described]
+            attach_groups(part, groups, str(base), trust)
             _load_weights(part, part.config.name_or_path or base, hub)
     if not restored and not adapter.get(FIELD):
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
@@ -126,10 +128,6 @@ def save_config(config: Any, save_directory: Any, *args: Any, **kwargs: Any) -> 
 
 
 PretrainedConfig.save_pretrained = save_config
-
-
-def _list_groups(described: Any) -> list[dict[str, Any]]:
-    return described if isinstance(described, list) else [described]
 
 
 def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from experiment_kit.run_files import warn_once
 
 RETRIES, MAX_LOSSES = 1, 10  # after failures of a run; after deaths of its servers and machines
 LOOK_AFTER = 10.0  # seconds between two looks at the progress of runs
-Tries = Counter[tuple[Path, bool]]  # by log; True counts losses
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def run_jobs(
     One that needs more places than there are runs alone. A job that fails is run once more. One
     whose `needs` no other job makes is never run.
     """
-    waiting, tries = list(jobs), Tries()
+    waiting, tries = list(jobs), Counter[tuple[Path, bool]]()  # True counts losses
     try:
         while waiting or places.running:
             free = places.count_free() if places.running else math.inf
@@ -98,7 +97,14 @@ def run_jobs(
             if not places.running:
                 return
             for job, status in places.collect_ended():
-                end_job(job, status, tries, waiting, on_end, on_retry)
+                is_lost = status == LOST  # the death of a server or a machine is no try
+                tries[job.log, is_lost] += 1
+                may_retry = tries[job.log, is_lost] <= (MAX_LOSSES if is_lost else RETRIES)
+                if has_failed(job, status) and status != UserError.code and may_retry:
+                    waiting.insert(0, job)
+                    on_retry(job, status)
+                else:
+                    on_end(job, status)
             warn_hung(places.running.values())
     finally:  # none runs, unless a signal ends this process
         places.stop()
@@ -113,25 +119,6 @@ def warn_hung(jobs: Iterable[Job]) -> None:
         if time.time() - last > seconds:
             text = f"{job.name} has made no training step since {time.ctime(last)}: it hangs, or "
             warn_once(f"{text}validates for long; see {job.log}, and stop this launcher to end it")
-
-
-def end_job(
-    job: Job,
-    status: int,
-    tries: Tries,
-    waiting: list[Job],
-    on_end: Callable[[Job, int], None],
-    on_retry: Callable[[Job, int], None],
-) -> None:
-    """End a job, or let it wait once more; the death of its server or machine is no try."""
-    is_lost = status == LOST
-    tries[job.log, is_lost] += 1
-    may_retry = tries[job.log, is_lost] <= (MAX_LOSSES if is_lost else RETRIES)
-    if has_failed(job, status) and status != UserError.code and may_retry:
-        waiting.insert(0, job)
-        on_retry(job, status)
-    else:
-        on_end(job, status)
 
 
 def has_failed(job: Job, status: int) -> bool:

@@ -154,15 +154,12 @@ def test_one_method_trains_in_place_with_the_defaults_of_its_app(monkeypatch) ->
     assert "--seed_everything=0" in command
 
 
-def test_commands_run_from_any_directory(tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my.yaml").write_text("trainer: {max_epochs: 1}\n")
+def test_the_commands_of_a_plan_are_those_of_its_jobs(tmp_path, capsys) -> None:
     first = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
-    second = replace(first, data="cb", start=first, args=("-c", "my.yaml"))
-    execute.print_plan(plan_runs([second], "runs"), make_options("runs", dry_run="commands"))
-    for line in capsys.readouterr().out.splitlines():
-        words = shlex.split(line)
-        paths = [w.partition("=")[2] for w in words if w.startswith(("--run.f", "--model.weights"))]
-        files = [word for option, word in pairwise(words) if option == "-c"]
-        paths += [file for file in files if file.endswith(".yaml")]
-        assert all(Path(path).is_absolute() for path in paths), line
+    second = replace(first, data="cb", start=first)
+    runs = plan_runs([first, second], str(tmp_path))
+    execute.print_plan(runs, make_options(tmp_path, dry_run="commands"))
+    lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
+    jobs = execute.list_training_jobs(runs, str(tmp_path))
+    assert lines == [[sys.executable, *job.arguments] for job in jobs]
+    assert f"--model.weights={runs[first].folder}" in lines[1]

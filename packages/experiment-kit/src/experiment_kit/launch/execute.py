@@ -22,15 +22,10 @@ Runs = Mapping[Experiment, Run]
 
 
 def print_plan(runs: Runs, options: LaunchOptions) -> None:
-    """Print the state of each run, or the command of each, which runs from any directory."""
+    """Print the state of each run, or the shell command of each that is to train."""
     if options.dry_run == "commands":
-        runs = {e: Run(run.folder.absolute()) for e, run in runs.items()}
-        for job in list_training_jobs(runs, str(Path(options.folder).absolute())):
-            words = [sys.executable]
-            for word in job.arguments:
-                is_file = words[-1] == "-c" and Path(word).is_file()  # others are of the app
-                words.append(str(Path(word).absolute()) if is_file else word)
-            print(shlex.join(words))
+        for job in list_training_jobs(runs, options.folder):
+            print(shlex.join([sys.executable, *job.arguments]))
         return
     for run, e in {run: e for e, run in runs.items()}.items():
         step = run.find_latest_step()

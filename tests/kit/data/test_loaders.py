@@ -209,7 +209,7 @@ def list_items(sampler: EpochSampler) -> list:
 
 @given(LENGTHS, st.floats(1, 60), st.integers(1, 9), st.integers(0, 3), st.booleans())
 def test_each_item_once_an_epoch_within_the_budget(lengths, budget, largest, epoch, shuffle):
-    sampler = BucketSampler(lengths, budget, 1, largest, shuffle, epoch)
+    sampler = BucketSampler(lengths, budget, 1, largest, shuffle, epoch=epoch)
     batches = list_items(sampler)
     assert sorted(item for batch in batches for item in batch) == list(range(len(lengths)))
     assert len(batches) == len(sampler)

@@ -109,10 +109,7 @@ class BucketSampler(EpochSampler):
         seed: int,
         largest: int | None = None,
         shuffle: bool = True,
-        epoch: int = 0,
-        skip: int = 0,
-        num_replicas: int = 1,
-        rank: int = 0,
+        **position: int,
     ) -> None:
         self.lengths, self.budget = torch.tensor(lengths, dtype=torch.float64), budget
         self.largest = largest or len(lengths)
@@ -122,7 +119,7 @@ class BucketSampler(EpochSampler):
         if shuffle:
             bound = (bound * math.exp(_SPREAD)).clamp(max=bound[-1].item())
         self.sizes = compute_batch_sizes(bound.tolist(), budget, self.largest)
-        super().__init__(len(self.sizes), seed, shuffle, epoch, skip, num_replicas, rank)
+        super().__init__(len(self.sizes), seed, shuffle, **position)
 
     def build_batches(self, epoch: int) -> list[list[int]]:
         """Return all batches of an epoch, the shortest items first."""

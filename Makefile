@@ -9,7 +9,7 @@ MEMBERS := packages/attention-core packages/experiment-kit apps/graph apps/nlp a
 # an experiment: DATA= BACKBONE= METHOD= RECIPE= PROFILE= SEED=; what is not given is the default in
 # the configs base.yaml and data/<data>.yaml of the app
 APPS     := graph nlp sequence speech vision
-BENCHES  := $(addprefix bench-,$(APPS) monitor peers)
+BENCHES  := $(addprefix bench-,$(APPS) diagnosis monitor peers)
 TABLE    ?= agf-table-1
 OUT      ?= docs/results
 FIGURE_OUT = $(if $(filter command environment,$(origin OUT)),--out="$(OUT)")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 DEFAULT = ("operators", "agf", "training")
 # whole models, up to half an hour each on a CPU: `make bench-<app>`
-ON_DEMAND = ("graph", "monitor", "nlp", "peers", "sequence", "speech", "vision")
+ON_DEMAND = ("diagnosis", "graph", "monitor", "nlp", "peers", "sequence", "speech", "vision")
 RESULTS = Path(__file__).parent / "results"
 
 

@@ -11,8 +11,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model
 
-BATCH, QUICK_BATCH = 8, 1
-TOKENS = 128  # of a text
+BATCH, QUICK_BATCH, TEXT_LENGTH = 8, 1, 128
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "DeiT-S": lambda: timm.create_model("deit_small_patch16_224"),
     "Swin-T": lambda: timm.create_model("swin_tiny_patch4_window7_224"),
@@ -22,7 +21,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 def make_inputs(model: nn.Module, batch: int) -> Tensor:
     if isinstance(model, GPT2Model):
-        return torch.randint(model.config.vocab_size, (batch, TOKENS))
+        return torch.randint(model.config.vocab_size, (batch, TEXT_LENGTH))
     return torch.randn(batch, 3, 224, 224)
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least
-from experiment_kit.data.folders import list_visible_files, print_once
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.loaders import build_train_loader, is_overfitting
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import warn_once
 from tokenizers import Regex, normalizers
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
@@ -59,7 +60,7 @@ def read_text_files(folder: Path) -> Iterator[str]:
     """
     paths = list_text_files(folder)
     if others := len(list_visible_files(folder, "")) - len(paths):
-        print_once(f"files in {folder} that are neither .txt nor .jsonl, and not read: {others}")
+        warn_once(f"files in {folder} that are neither .txt nor .jsonl, and not read: {others}")
     for path in paths:
         if path.suffix.lower() == ".txt":
             for is_blank, lines in groupby(read_lines(path), lambda line: not line.strip()):

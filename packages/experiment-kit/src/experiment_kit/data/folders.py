@@ -100,12 +100,6 @@ def list_visible_folders(folder: Path | str) -> list[str]:
     return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))
 
 
-@cache
-def print_once(text: str) -> None:
-    """Print a note on standard error, unless this process has."""
-    print(f"note: {text}", file=sys.stderr, flush=True)
-
-
 def record_data(run: Run, paths: Sequence[Path]) -> None:
     """Record the data of a run; raise UserError if a run with checkpoints had other data.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from experiment_kit.data.folders import print_once
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import warn_once
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".gif", ".webp", ".avif"),
@@ -73,7 +73,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     elif high < 4096:
-        print_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
+        warn_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
     values = np.where(values == image.info.get("transparency"), 65535, values)
     pixels = (values >> shift).astype(np.uint8)
     return Image.fromarray(pixels if tags.get(_PHOTOMETRIC, 1) else 255 - pixels)  # 0 is white

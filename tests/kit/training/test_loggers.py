@@ -14,7 +14,8 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     monkeypatch.setattr(
         Run, "write_result", lambda run, result: written.append(read_hparams(run.folder))
     )
-    options = ("--model.filter=attention_core.GFSA", "--trainer.log_every_n_steps=1")
+    other = ("--trainer.logger=CSVLogger", f"--trainer.logger.save_dir={tmp_path / 'other'}")
+    options = ("--model.filter=attention_core.GFSA", "--trainer.log_every_n_steps=1", *other)
     run_app(APP, ["fit", *arguments(tmp_path, *options)])
     (tags,) = written  # a finished run is never started again
     chosen = tags["_hparams_/session_start_info"].session_start_info.hparams
@@ -28,6 +29,8 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     assert {"train/epoch", "train/loss", "train/lr", "val/accuracy"} < {*shown}
     assert {tag.partition("/")[0] for tag in shown} == {"train", "val", "val_smoothing", "weights"}
     assert not (folder / "hparams.yaml").exists()
+    (path,) = (tmp_path / "other").rglob("metrics.csv")  # any other logger has the same names
+    assert {*path.read_text().splitlines()[0].split(",")} > {*shown} - {"train/epoch"}
 
 
 def read_hparams(folder) -> dict:

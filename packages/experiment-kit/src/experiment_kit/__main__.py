@@ -11,7 +11,7 @@ from typing import Any
 from jsonargparse import auto_cli, auto_parser, set_parsing_settings
 
 from experiment_kit.environment import describe_version, search_working_directory_last
-from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error
+from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error, suggest_name
 
 COMMANDS = {  # the module, the function in it, and its help
     "train": ("commands.compare", "train_methods", "train a method, or several and compare them"),
@@ -65,7 +65,8 @@ def main() -> None:
 def load_command(name: str) -> Callable[..., Any]:
     """Import the function of a command; the others take seconds and are not imported."""
     if name not in COMMANDS:
-        raise UserError(f"there is no command {name!r}; there are: {', '.join(COMMANDS)}")
+        names = f"{suggest_name(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
+        raise UserError(f"there is no command {name!r}{names}")
     module, function, _ = COMMANDS[name]
     return getattr(import_module(f"experiment_kit.{module}"), function)
 

@@ -265,6 +265,18 @@ def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any]) -> None:
         raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")
 
 
+class RateMonitor(LearningRateMonitor):
+    """Log a learning rate that all groups of parameters share as one curve.
+
+    Test: tests/kit/training/test_loggers.py.
+    """
+
+    def _extract_stats(self, trainer: Trainer, interval: str) -> dict[str, float]:
+        rates = super()._extract_stats(trainer, interval)
+        shared = {*rates.values()}
+        return {"train/lr": shared.pop()} if len(shared) == 1 else rates
+
+
 def default_callbacks(
     run: Run,
     seed: int,
@@ -278,5 +290,5 @@ def default_callbacks(
     newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
     progress = ProgressFile(run.folder / "progress.json")
-    observers = [FiniteSteps(run), EpochTimer(), LearningRateMonitor(), progress]
+    observers = [FiniteSteps(run), EpochTimer(), RateMonitor(), progress]
     return [StepSeed(seed), *corrections, *observers, best, newest]

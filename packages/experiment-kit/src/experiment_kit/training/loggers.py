@@ -29,15 +29,8 @@ class RunLogger(TensorBoardLogger):
         super().__init__(run.folder, name="", version="", **options)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log curves; the epoch, which Lightning adds, would be the first chart by its own name.
-
-        A learning rate that all groups of parameters share is one curve.
-        """
+        """Log curves; the epoch, which Lightning adds, would be the first chart by its own name."""
         curves = {name: x for name, x in metrics.items() if not name.startswith(("test/", "epoch"))}
-        rates = {name: x for name, x in curves.items() if name.startswith("train/lr/")}
-        if len({*rates.values()}) == 1:
-            curves = {name: x for name, x in curves.items() if name not in rates}
-            curves["train/lr"] = next(iter(rates.values()))
         if curves and "epoch" in metrics:
             curves["train/epoch"] = metrics["epoch"]
         super().log_metrics(curves, step)

@@ -187,7 +187,7 @@ class Scaled(Base):
 
 class InPlace(Base):
     def layer(self, i, x):
-        x = x.clone()
+        x = x.view(x.shape) if i else x.clone()
         x += self.attn[i](self.n1[i](x))
         x += self.mlp[i](self.n2[i](x))
         return x

@@ -104,6 +104,10 @@ class Graph:
         self._by_id[id(x)] = self._by_place[_locate(x)] = (ref(x), node)
 
 
+def _share_memory(x: Tensor, y: Tensor) -> bool:
+    return _locate(x)[0] == _locate(y)[0]
+
+
 def _locate(x: Tensor) -> tuple[Any, ...]:
     if x.layout != torch.strided or x.is_meta:
         return (id(x),)
@@ -114,6 +118,7 @@ class _Recorder(TorchFunctionMode):
     def __init__(self, constants: Collection[int], keep: Collection[int] | None) -> None:
         super().__init__()
         self.graph, self.constants, self.keep = Graph(), constants, keep or ()
+        self.held: list[Node] = []
         self.modules: tuple[str, ...] = ()
         self.is_paused = False  # inside of a filter, which counts as one function
 
@@ -128,9 +133,10 @@ class _Recorder(TorchFunctionMode):
             with self:
                 return formula(*args, **kwargs)
         if changed is not None:
-            before = self.find_or_add(changed)
-            if before.value is changed:
-                before.value = changed.clone()
+            self.find_or_add(changed)
+            for node in self.held:  # also another view of what changes
+                x = node.value
+                node.value = x.clone() if x is not None and _share_memory(x, changed) else x
             given = self._to_nodes((args, kwargs))
         result = func(*args, **kwargs)
         # `contiguous` may return its input
@@ -154,7 +160,9 @@ class _Recorder(TorchFunctionMode):
         else:
             is_constant = name not in _CONVERSIONS if name else id(y) in self.constants
         node = Node(index, name, args, kwargs, y.shape, is_constant, self.modules, parents=parents)
-        node.value = y if index in self.keep else None
+        if index in self.keep:
+            node.value = y
+            self.held.append(node)
         self.graph.add_node(y, node)
         return node
 

@@ -131,6 +131,8 @@ def _find_carrier(node: Node) -> Node | None:
     if not known or is_full_sum(node):
         return None
     largest = max(known, key=lambda parent: parent.numel)
+    if node.name == "setitem" and 4 * known[-1].numel >= 3 * node.numel:
+        return known[-1]  # most of the tokens are written again
     if node.name in _PASSES:  # a class token alone is a stream of its own
         return largest if 4 * node.numel >= 3 * largest.numel else None
     if node.name == "cat":  # with a class token, registers or prompts

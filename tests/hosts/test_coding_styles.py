@@ -65,6 +65,18 @@ def test_cross_attention_is_blamed_by_its_name():
     assert all(abs(layer.changes["MLP"]) < 1e-5 for layer in report.layers)
 
 
+def test_a_sum_that_is_written_into_most_tokens_is_of_the_stream():
+    class Written(Base):
+        def layer(self, i, x):
+            x = x + self.attn[i](self.n1[i](x))
+            x[:, 1:] = x[:, 1:] + 3 * self.mlp[i](self.n2[i](x[:, 1:]))
+            return x
+
+    torch.manual_seed(0)
+    for layer in diagnose(Written(), make_tokens(), mechanisms=[]).layers:
+        assert layer.changes["MLP"] != pytest.approx(0, abs=1e-3)
+
+
 def test_the_blame_of_a_parallel_sum_is_shared_out():
     torch.manual_seed(0)
     model = Parallel()

@@ -104,10 +104,6 @@ class Graph:
         self._by_id[id(x)] = self._by_place[_locate(x)] = (ref(x), node)
 
 
-def _share_memory(x: Tensor, y: Tensor) -> bool:
-    return _locate(x)[0] == _locate(y)[0]
-
-
 def _locate(x: Tensor) -> tuple[Any, ...]:
     if x.layout != torch.strided or x.is_meta:
         return (id(x),)
@@ -134,9 +130,10 @@ class _Recorder(TorchFunctionMode):
                 return formula(*args, **kwargs)
         if changed is not None:
             self.find_or_add(changed)
+            memory, *_ = _locate(changed)
             for node in self.held:  # also another view of what changes
-                x = node.value
-                node.value = x.clone() if x is not None and _share_memory(x, changed) else x
+                if node.value is not None and _locate(node.value)[0] == memory:
+                    node.value = node.value.clone()
             given = self._to_nodes((args, kwargs))
         result = func(*args, **kwargs)
         # `contiguous` may return its input

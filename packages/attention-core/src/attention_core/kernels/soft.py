@@ -1,7 +1,5 @@
 """SOFT, softmax-free attention (Lu et al. 2021), https://arxiv.org/abs/2110.11945"""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,47 +33,6 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
     return (x @ y.mT).sub_(of_x).sub_(of_y.mT).exp_()  # in place: nothing reads them backward
 
 
-class NewtonInverse(torch.autograd.Function):
-    r"""The inverse of a kernel matrix by Newton's iteration, with the gradient of an inverse.
-
-    .. math::
-        V \leftarrow 2V - V P V, \quad P = S + 0.01 I, \quad V_0 = \frac{1.8}{(\max_i \sum_j
-        S_{ij})^2} P, \qquad \bar S = -V^\top \bar V V^\top
-
-    The maximum is over the rows of each matrix. The gradient is that of the exact inverse, even if
-    the iterations have not converged: about 2 log2 of the condition number are needed.
-
-    Shapes: S (..., m, m) symmetric, of entries >= 0, and a number of iterations -> (..., m, m).
-
-    Source: https://arxiv.org/abs/2110.11945
-
-    >>> NewtonInverse.apply(torch.tensor([[0.99, 0.5], [0.5, 0.99]]), 20)
-    tensor([[ 1.3333, -0.6667],
-            [-0.6667,  1.3333]])
-    """
-
-    @staticmethod
-    def forward(S: Tensor, iterations: int) -> Tensor:
-        """Run Newton's iteration."""
-        P = S + RIDGE * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-        V = P * (1.8 / S.sum(-1).amax(-1).square())[..., None, None]
-        for _ in range(iterations):
-            V = 2 * V - V @ P @ V
-        return V
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the inverse only."""
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        """Compute the gradient of an inverse."""
-        (V,) = ctx.saved_tensors
-        with autocast_disabled(g):
-            return -(V.mT @ g @ V.mT), None
-
-
 class SOFT(Kernel):
     r"""A Gaussian map of the tokens with themselves, through learned landmarks.
 
@@ -85,7 +42,9 @@ class SOFT(Kernel):
 
     with q over d^(1/4) and W a convolution over windows of `ratio` tokens, shared by the heads.
     There is one map for queries and keys: k and its projection are not used. S^+ is
-    `NewtonInverse`. `kernel_size` adds a convolution of the values; 0 omits it.
+    (S + 0.01 I)^-1, to which the published iteration of Newton converges: `iterations`, its number
+    of steps, is accepted from older configs and has no effect. `kernel_size` adds a convolution of
+    the values; 0 omits it.
 
     The released code is for grids of patches without padding; this is our version for sequences.
     The SOFT of the UEA tables has no public code. The last window is filled with zeros, windows of
@@ -107,8 +66,8 @@ class SOFT(Kernel):
     ) -> None:
         super().__init__(dim, num_heads)
         self.init_args = {"kernel_size": kernel_size}
-        check_sizes("SOFT", ratio=ratio, iterations=iterations)
-        self.ratio, self.iterations, width = ratio, iterations, dim // num_heads
+        check_sizes("SOFT", ratio=ratio)
+        self.ratio, width = ratio, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio
         self.norm = nn.LayerNorm(width)
         self.conv = make_depthwise_weight("SOFT", num_heads, kernel_size)
@@ -128,7 +87,8 @@ class SOFT(Kernel):
             left, S = gaussian_kernel(q, y), gaussian_kernel(y, y)
             if valid is not None:
                 left, S = self._mask_padding(left, S, valid)
-            core: Tensor = NewtonInverse.apply(S, self.iterations)  # type: ignore[no-untyped-call]
+            ridge = RIDGE * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+            core = torch.linalg.inv(S + ridge)
         A = LandmarkOperator(left, core, left, valid)
         return A if self.conv is None else PlusConvolution(A, self.conv, valid)
 

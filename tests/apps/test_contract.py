@@ -259,15 +259,6 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> N
     assert list_differences(whole, run) == []
 
 
-def test_a_finished_run_is_left_alone(finished) -> None:
-    case, run = finished
-    before = (run.folder / "result.json").stat().st_mtime_ns
-    outcome = case.run("fit", f"--run.folder={run.folder.parents[3]}", *STEPS, method="gfsa")
-    assert outcome.status == 0
-    assert "already finished" in outcome.out
-    assert (run.folder / "result.json").stat().st_mtime_ns == before
-
-
 def test_a_trained_run_predicts(finished) -> None:
     case, run = finished
     outcome = case.run("predict", f"--run.folder={run.folder.parents[3]}", *STEPS, method="gfsa")

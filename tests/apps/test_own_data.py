@@ -1,15 +1,15 @@
 """Own data of each app: read by its overlay, split, and refused in a sentence."""
 
-import wave
 from pathlib import Path
 
-import numpy as np
 import pytest
 from attention_graph.data import SmilesCSV
 from attention_nlp.data import Corpus, CsvText, Glue, SuperGlue
 from attention_sequence.data import UEA, ListOps
 from attention_speech.data import WavFolder
 from experiment_kit.errors import UserError
+
+from tests.apps.speech import corpora
 
 
 @pytest.fixture
@@ -42,16 +42,9 @@ def test_molecules_of_a_csv_file(root: Path) -> None:
         SmilesCSV(file="mine.csv").stores  # noqa: B018
 
 
-def write_waves(folder: Path, count: int) -> None:
-    folder.mkdir()
-    for number in range(count):
-        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes(np.zeros(16000, np.int16).tobytes())
-
-
 def test_recordings_of_a_csv_file(root: Path) -> None:
-    write_waves(root / "mine", 12)
+    for n in range(12):
+        corpora.write_noise(root / f"mine/{n}.wav")
     rows = "".join(f"{n}.wav,text {n}\n" for n in range(12))
     (root / "mine/list.csv").write_text(f"file,text\n{rows}")
     utterances = WavFolder(index="mine/list.csv").read_utterances()

@@ -13,7 +13,6 @@ from experiment_kit.launch.overlays import (
     fill_defaults,
     overlay_arguments,
     read_defaults,
-    read_overlay,
 )
 from experiment_kit.launch.plan import load_app, plan_runs
 from experiment_kit.papers.provenance import read_runs
@@ -79,16 +78,6 @@ def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) 
 def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None:
     cells = list_cells(table, rows=rows)
     assert count_runs(cells) * cells_of_a_run == len(cells)
-
-
-def test_the_arguments_of_a_table_win_over_the_settings_of_a_data_set() -> None:
-    row = read_overlay("sequence", "method", "agf")["at"]["heartbeat"]["model.kernel.init_args"]
-    (cell,) = find_spec("agf-table-14").list_cells(
-        "paper", "validation", [0], ["agf-9"], ["heartbeat"]
-    )
-    arguments = cell.experiment.arguments()
-    ours, theirs = (f"--model.kernel.init_args.K={K}" for K in (9, row["K"]))
-    assert arguments.index(theirs) < arguments.index(ours)
 
 
 def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:

@@ -144,6 +144,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("wav_folder", "file,text\na.wav,a\na.wav,b\n", "index.csv, line 3: a.wav is named twice"),
     ("smiles_csv", "smiles,target\nCCO,-0,77\n", "line 2: 3 cells, not 2"),
     ("smiles_csv", 'y, smiles\n\n1e0,"CC" \n2\n3,C\n', [("CC", 1.0), ("", 2.0), ("C", 3.0)]),
+    ("smi", "", "a.smi is empty"),
     ("sst2", "sentence \tlabel\nNA\t1\t\n\"So\ta\n", "the label 'a' is none of 0, 1"),
     ("sst2", "sentence\tlabel\n\"So\u2028\x85\t1\t \n", [('"So\u2028\x85', None, 1)]),
     ("sst2", "sentence\tlabel\na\t1\tb\n", "line 2: 3 cells, not 2: a tab within a text cuts it"),

@@ -92,18 +92,6 @@ def test_an_invalid_smiles_is_refused_without_lines_of_rdkit(make, smiles, capfd
     assert capfd.readouterr().err, "RDKit is silent for other callers too"
 
 
-@pytest.mark.parametrize(("make", "columns"), [(featurize_ogb, (9, 3)), (featurize_zinc, (1, 1))])
-def test_a_single_atom_has_no_bonds_and_molecules_may_be_apart(make, columns) -> None:
-    atoms, bonds = columns
-    single, apart = make("C"), make("CO.N")
-    assert single.x.shape == (1, atoms)
-    assert single.edge_index.shape == (2, 0)
-    assert single.edge_attr.shape == (0, bonds)
-    assert apart.edge_index.tolist() == [[0, 1], [1, 0]]
-    assert len(apart.x) == 3
-    assert {t.dtype for t in (apart.x, apart.edge_index, apart.edge_attr)} == {torch.int64}
-
-
 @cache
 def sixty_molecules() -> list[str]:
     return generate_molecules(60)

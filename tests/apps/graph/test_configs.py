@@ -5,18 +5,6 @@ import torch
 
 from tests.apps.cases import GRAPH
 
-RECIPES, PROFILES = (GRAPH.names(kind) for kind in ("recipe", "profile"))
-
-
-@pytest.mark.parametrize("profile", PROFILES)
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_a_profile_ends_a_recipe_by_epochs_with_a_warmup_that_fits(recipe, profile) -> None:
-    fit = GRAPH.parse(data="zinc", recipe=recipe, profile=profile)
-    assert fit.trainer.max_epochs <= 100
-    assert fit.trainer.max_steps == -1
-    assert fit.trainer.check_val_every_n_epoch == 1
-    assert fit.model.schedule.init_args.warmup < 1
-
 
 @pytest.mark.parametrize(
     ("data", "backbone", "method", "count"),

@@ -83,12 +83,3 @@ def test_every_method_takes_long_sequences(method: str, tmp_path) -> None:
     loss.backward()
     assert loss.isfinite()
     assert all(w.grad is None or w.grad.isfinite().all() for w in model.parameters())
-
-
-def test_a_mistake_in_the_middle_of_a_run_is_a_sentence(tmp_path, capsys) -> None:
-    write_listops(tmp_path)
-    arguments = (*SHORT, f"--data.init_args.data_dir={tmp_path}", "--model.network=null")
-    with pytest.raises(SystemExit) as stop:
-        SEQUENCE.fit(tmp_path, *arguments, data="listops", profile="")
-    assert stop.value.code == 2
-    assert "error: SeriesClassifier takes series" in capsys.readouterr().err

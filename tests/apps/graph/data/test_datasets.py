@@ -1,6 +1,7 @@
 """Every data set with a few molecules, in each layout that is published."""
 
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -85,9 +86,21 @@ def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:
     assert Zinc.find_data("zinc") == here / "zinc"
 
 
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("owned",)
+
+
+class EvilStorage:
+    def __reduce__(self):
+        return torch.storage._load_from_bytes, (pickle.dumps(Evil(), 2),)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "sentence"),
     [
+        ("val.pickle", Evil(), r"val.pickle cannot be read as a pickle of data"),
+        ("val.pickle", EvilStorage(), r"val.pickle cannot be read as a pickle of data"),
         ("val.pickle", b"", r"val.pickle cannot be read as a pickle of data: Ran out of input"),
         ("val.pickle", [torch.nn.ReLU()], r"needs torch.nn.modules.activation.ReLU"),
         ("val.pickle", [{}] * 11, r"val.pickle holds no molecules with atom_type"),
@@ -101,6 +114,7 @@ def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence,
     (here / "molecules" / file).write_bytes(raw)
     with pytest.raises(UserError, match=sentence):
         load_zinc()
+    assert not Path("owned").exists()
 
 
 def test_damaged_arrays_are_refused(here) -> None:

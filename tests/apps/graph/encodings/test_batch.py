@@ -69,18 +69,6 @@ def test_a_batch_is_what_loops_put_together(cases, variant) -> None:
     assert batch.y.tolist() == [one.num_nodes for one in data]
 
 
-def test_a_hop_without_steps_and_a_step_without_parent_and_bond() -> None:
-    data = encode(3, both_ways([(0, 1, ids(0)), (1, 2, ids(1))]))
-    kept = data.step_hop == 2
-    for name in ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight"):
-        data[name] = data[name][kept]
-    data.step_parent[0] = data.step_bond[0] = -1
-    batch = collate_graphs([encode(1, []), data])
-    assert batch.sizes == (0, 2)
-    assert batch.parent.tolist() == [2 * 3 * 3, 3 * 3 + 2 * 3 + 1]
-    assert batch.bond[0] == len(batch.bonds) - 1
-
-
 def test_the_first_graphs_of_a_batch_are_a_batch() -> None:
     graphs = [ring(5), encode(1, []), ring(4), ring(7)]
     few, expected = collate_graphs(graphs).first(3), collate_graphs(graphs[:3])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from attention_core import Diagonal, Host, LowRank, Softmax, spectral
-from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain
+from attention_core.filters import GFSA
 from attention_core.spectral import dominating_eigenvalue_shares
 from torch.testing import assert_close
 
@@ -97,19 +97,6 @@ def test_the_response_of_a_filter_of_singular_values_is_that_filter():
     assert_close(spectral.singular_response(A, H), (sigma, 0.5 - sigma + 2 * sigma**2))
     assert_close(spectral.singular_values(A), sigma)
     assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
-
-
-def test_response_by_hand():
-    lam = torch.tensor([0.0, 0.5, 1.0])
-    gfsa = GFSA(1, K=3, w0=0.1, w1=0.5, wK=2.0)  # .1 + .5 x + 2 (x + 2 (x^2 - x))
-    assert_close(spectral.response(gfsa, lam).tolist(), [[0.1, 0.35, 2.6]])
-    scale = AttnScale(2)
-    scale.load_state_dict({"omega": torch.tensor([0.0, 1.0])})
-    apart = spectral.response(scale, lam, num_heads=2, dc=2)
-    assert_close(apart.tolist(), [[0.0, 0.5, 1.0], [0.0, 1.0, 1.0]])
-    assert_close(spectral.response(scale, lam, num_heads=2).tolist()[1], [0.0, 1.0, 2.0])
-    assert_close(spectral.response(CenteredAttention(), lam, dc=2).tolist(), [[0.0, 0.5, 0.0]])
-    assert spectral.response(Plain(), lam.double()).dtype == torch.float64
 
 
 def test_matrix_accepts_every_operator():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from attention_core import ReAttention, SelfAttention, Softmax
-from attention_core.spectral import matrix
 from torch.testing import assert_close
 
 from tests.core import reference
@@ -45,14 +44,6 @@ def test_running_statistics():
     assert_close(filter.norm.running_mean, 0.1 * mixed.mean((0, 2, 3)))
     assert_close(filter.norm.running_var, 0.9 + 0.1 * mixed.var((0, 2, 3)))
     assert not torch.allclose(filter.eval()(A, v), trained)
-
-
-def test_matrix_in_evaluation():
-    (q, k, v), filter = qkv(), randomized().eval()
-    for A in (Softmax(q, k), reference.softmax_map(q, k)):
-        map = matrix(filter.forward, A)
-        assert_close(map, literal(filter, reference.softmax_map(q, k)), **TIGHT)
-        assert_close(map @ v, filter(A, v), **TIGHT)
 
 
 def test_refuses_what_it_cannot_mix():

@@ -50,14 +50,15 @@ def test_every_kernel_has_a_case():
     assert {type(case.make(DIM, H, N)) for case in CASES} == modules
 
 
-@all_cases(CASES)
-@pytest.mark.parametrize("shape", [(0, N, DIM), (2, 0, DIM)])
-def test_no_samples_and_no_tokens_have_an_output_without_entries(case, shape):
+@all_cases(EVERY)
+@pytest.mark.parametrize("shape", [(0, N, DIM), (2, 0, DIM), (2, 1, DIM)])
+def test_no_samples_no_tokens_and_one_token(case, shape):
     layer, x = layer_of(case).float(), torch.randn(shape, requires_grad=True)
     for mask in (None, torch.ones(shape[:2], dtype=torch.bool)):
         y = layer(x, mask)
         y.sum().backward()
         assert y.shape == x.grad.shape == shape
+        assert y.isfinite().all()
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -71,25 +72,6 @@ def test_is_a_linear_map(case, mask):
     assert_close(A @ (2 * u - 3 * v), 2 * (A @ u) - 3 * (A @ v), **TIGHT)
     assert_close(A @ (A @ v), map_ @ (map_ @ v), **TIGHT)
     assert_close(A @ A.eye(), map_, **TIGHT)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@all_cases()
-def test_averages_the_real_keys(case, mask):
-    (q, k, x, v), mask = operands(), MASKS[mask]()
-    average = kernel_of(case)(q, k, x, mask).average(v)
-    assert average.shape == v[:, :, :1].shape
-    assert_close(average.expand_as(v), uniform(mask) @ v)
-
-
-@pytest.mark.parametrize("mask", MASKS)
-@all_cases([case for case in MAPS if case.rows_sum_to_one])
-def test_rows_that_sum_to_one(case, mask):
-    (q, k, x, _), mask = operands(), MASKS[mask]()
-    rows = case.make(DIM, H, N).double()(q, k, x, mask).dense().sum(-1)
-    real = torch.ones(B, N, dtype=torch.bool) if mask is None else mask
-    rows = rows.transpose(1, 2)[real]
-    assert_close(rows, torch.ones_like(rows), rtol=0, atol=1e-5)  # eps is 1e-6 in some
 
 
 @pytest.mark.parametrize("filter_case", COEFFICIENTS, ids=[case.name for case in COEFFICIENTS])
@@ -159,29 +141,10 @@ def test_a_sample_of_padding_is_zero_and_its_gradients_are_finite(case, dtype):
 
 
 @all_cases(EVERY)
-def test_one_token(case):
-    q, k, x, v = operands(n=1)
-    y = kernel_of(case)(q, k, x) @ v
-    assert y.shape == v.shape
-    assert y.isfinite().all()
-
-
-@all_cases(EVERY)
 def test_masks_of_pairs_are_refused(case):
     q, k, x, _ = operands()
     with pytest.raises(ValueError, match="keys alone"):
         kernel_of(case)(q, k, x, torch.ones(B, 1, N, N).tril().bool())
-
-
-@all_cases()
-def test_other_samples_have_no_influence(case):
-    layer, valid = layer_of(case).double().eval(), gaps()
-    x = torch.randn(B, N, DIM).double()
-    for mask in (None, valid):
-        together = layer(x, mask)
-        for i in range(B):
-            alone = layer(x[i : i + 1], None if mask is None else mask[i : i + 1])
-            assert_close(together[i : i + 1], alone, **TIGHT)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -54,7 +54,6 @@ def test_is_its_equation(ratio, kernel_size, mask):
     A = kernel(q, k, x, valid)
     dense = cases.by_head(lambda q, k, valid, h: literal(kernel, q, valid, h), q, k, valid)
     assert_close(A.dense(), dense, **TIGHT)
-    assert_close(A @ A.eye(), dense, **TIGHT)
     mine, yours = (torch.cat([M @ v, M @ (M @ v)]) for M in (A, dense))
     assert_close(mine, yours, **TIGHT)
     grads = gradients([q, v, *kernel.parameters()], mine, yours)

@@ -70,16 +70,12 @@ def test_an_unknown_profile_is_one_sentence(tmp_path) -> None:
         reproduce.reproduce("tiny", "agf-table-1", folder=str(tmp_path), dry_run=True)
 
 
-def test_a_dry_run_lists_table_cell_substitute_and_run_and_makes_nothing(
-    monkeypatch, tmp_path, capsys
-) -> None:
+def test_a_dry_run_lists_the_runs_and_makes_nothing(monkeypatch, tmp_path, capsys) -> None:
     plan_without_parsing(monkeypatch)
     reproduce.reproduce(paper="attnscale", folder=str(tmp_path), dry_run=True)
     lines = capsys.readouterr().out.splitlines()
-    tables = [line.partition(":")[0] for line in lines[:3]]
-    assert tables == [f"attnscale-table-{number}" for number in (1, 2, 3)]
-    assert "digits with deit_tiny stands in for imagenet_1k with deit_small" in lines[0]
-    assert "efficiency of" in lines[0]
+    assert len(lines) == 3
+    assert "vision/digits/" in lines[0]
     assert not [*tmp_path.iterdir()]
 
 

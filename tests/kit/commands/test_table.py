@@ -203,7 +203,6 @@ def test_a_table_of_absent_data_measures_nothing_and_says_so(monkeypatch, tmp_pa
     ({"source": "text", "rows": ["agf"]}, "--rows and --source both choose rows: name one of them"),
     ({"protocol": "tets"}, "There is no protocol of agf-table-1 named 'tets' (did you mean test?)"),
     ({"select": True}, "--select: agf-table-1 selects nothing on a validation split"),
-    ({"samples": 3}, "--samples: agf-table-1 measures no eigenvalues"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(options, sentence):
     with pytest.raises(UserError, match="^" + re.escape(sentence)) as error:

@@ -76,7 +76,7 @@ def test_shares_of_other_samples_than_those_of_the_table_are_left_out(cell, fold
         for options in (EigenvalueOptions(), EigenvalueOptions("all"))
     )
     assert read_measurement(same, folder)["value"] == 50
-    with pytest.raises(UserError, match="measured with other --samples or --epoch"):
+    with pytest.raises(UserError, match="measured with other samples or epoch"):
         read_measurement(other, folder)
 
 

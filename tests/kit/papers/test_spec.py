@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.app_files import read_settings
-from experiment_kit.commands.table import set_eigenvalues
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions
 from experiment_kit.papers.spec import load_spec
@@ -99,7 +98,7 @@ rows: {vit_ti: plain}
 """
 
 
-def test_eigenvalues_are_measured_as_the_table_or_the_command_says(tmp_path, spec):
+def test_eigenvalues_are_measured_as_the_table_says(tmp_path):
     def list_options(table):
         return [cell.experiment.eigenvalues for cell in table.list_cells("paper", "test", [0])]
 
@@ -108,15 +107,6 @@ def test_eigenvalues_are_measured_as_the_table_or_the_command_says(tmp_path, spe
     text = f"eigenvalues: {{samples: all}}\n{SHARES}"
     own = load_spec(write_spec(tmp_path, "record-straight-table-1", text))
     assert list_options(own) == [EigenvalueOptions("all", "best"), None]
-    assert set_eigenvalues(own, samples=None, epoch=None) == own
-    changed = set_eigenvalues(own, samples=None, epoch="last")
-    assert list_options(changed) == [EigenvalueOptions("all", "last"), None]
-    for table, options, sentence in (
-        (spec, {"samples": 3, "epoch": "best"}, "--samples and --epoch: agf-table-1 measures no"),
-        (own, {"samples": 0}, "--samples must be at least 1, or all, got 0"),
-    ):
-        with pytest.raises(UserError, match=sentence):
-            set_eigenvalues(table, **options)
 
 
 STARTS = """app: nlp

@@ -35,7 +35,7 @@ SERIES = {
     "attnscale-1": 8, "attnscale-2": LAYERS, "attnscale-4": 4, "attnscale-5": LAYERS * HEADS,
     "attnscale-6": HEADS, "attnscale-7": 2 * HEADS, "attnscale-8": 2 * LAYERS,
     "attnscale-9": LAYERS * HEADS, "attnscale-10": LAYERS * HEADS, "attnscale-11": 4,
-    "attnscale-12": 4, "agf-3": 6, "record-straight-1": 12, "record-straight-2": 5,
+    "attnscale-12": 4, "agf-3": 8, "record-straight-1": 12, "record-straight-2": 5,
     "record-straight-3": 5, "record-straight-4": 4, "record-straight-5": 10,
     "record-straight-6": 56, "record-straight-7": 6,
 }  # fmt: skip

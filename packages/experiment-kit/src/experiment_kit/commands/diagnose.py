@@ -37,7 +37,6 @@ def diagnose_models(
     layers: str = "",
     samples: int = 8,
     out: str = "",
-    pretrained: bool = False,
     random: bool = False,
     backbone: str = "",
     method: str = "",
@@ -57,14 +56,13 @@ def diagnose_models(
             run:FOLDER of a finished run, start:FOLDER for its first step; checkpoint:FILE with
             --backbone or --class; class:PACKAGE.MODULE:CLASS; a folder of checkpoints, hf:FOLDER
             or checkpoint:FOLDER
-        input: files or a folder of images, texts (a sample a line) or recordings, or the batch
-            of a file of torch.save, x.pt; made by default
+        input: files or a folder of images or texts (.txt, a sample a line), or the batch of a
+            file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
         out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
-        pretrained: demand the pretrained weights of timm and of the hub; by default they are taken
-            where the cache or the hub has them, and are random elsewhere
-        random: take random weights, and do not ask the hub
+        random: take random weights; by default those of timm and of the hub where they are in
+            reach
         backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
         method: the mechanism of a checkpoint whose names do not tell it
         mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none, which
@@ -96,8 +94,8 @@ def diagnose_models(
         "where": where or None, "layers": layers or None,
     }  # fmt: skip
     source = {
-        "pretrained": pretrained or (False if random else None), "method": method,
-        "backbone": class_ or backbone, "kwargs": kwargs, "shape": shape,
+        "random": random, "method": method, "backbone": class_ or backbone, "kwargs": kwargs,
+        "shape": shape,
     }  # fmt: skip
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from experiment_kit.app_files import find_app_folder, read_settings
 from experiment_kit.commands.index import write_index
@@ -74,10 +73,7 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
     found = cells if smoke else select_runnable(cells, runs, console)
     possible = list_needed_runs(found, runs)
     if chosen.dry_run:
-        if chosen.dry_run == "commands":
-            print_plan(possible, chosen)
-        else:
-            print_cells(tables, possible, console)
+        print_plan(possible, chosen)
         return
     make_folders(folder=chosen.folder)
     failures = run_missing(possible, chosen)
@@ -99,20 +95,6 @@ def _publish_cells(table: SmokeRun, runs: Runs, root: Path, console: Console) ->
     else:
         console.print(f"{table.spec.table} has no measured cell", highlight=False)
     return bool(found)
-
-
-def print_cells(tables: Sequence[SmokeRun], runs: Runs, console: Console) -> None:
-    """List every cell with its run and the substitute; tables may share a run."""
-    for table in tables:
-        note = f" ({table.substitute})" if table.substitute else ""
-        for cell in (cell for cell in table.cells if cell.experiment in runs):
-            e = cell.experiment
-            start = f", starts from {runs[e.start].folder}" if e.start else ""
-            place = f"{cell.table}: {cell.row}, {cell.column}"
-            text = f"{place}: {e.source} of {runs[e].folder}{start}{note}"
-            console.print(escape(text), soft_wrap=True, highlight=False)
-    folders = {run.folder for run in runs.values()}
-    console.print(f"{len(tables)} tables share {count_runs(len(folders))}")
 
 
 @cache

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from filelock import FileLock
 from rich.console import Console
@@ -89,8 +89,6 @@ def make_table(
     table: str,
     out: str = "docs/results",
     train: bool = True,
-    samples: int | str | None = None,
-    epoch: Literal["best", "last"] | None = None,
     select: bool = False,
     **options: Any,
 ) -> None:
@@ -103,16 +101,13 @@ def make_table(
         table: a printed table, such as agf-table-1
         out: the folder of the published results: Markdown, CSV and runs.jsonl
         train: train what is missing; false renders what is there
-        samples: the number of samples on which eigenvalues are measured, or all; the default is
-            that of the table
-        epoch: the epoch at which eigenvalues are measured; the default is that of the table
         select: choose what the paper selects for each column, such as K, by a grid on held-out
             samples, and make the chosen cells as rows of their own
         options: those of the cells, and of how runs are started
     """
     chosen = TableOptions(**options)
     console, folder = chosen.console, Path(chosen.folder)
-    spec = set_eigenvalues(find_spec(table), samples=samples, epoch=epoch)
+    spec = find_spec(table)
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
@@ -180,16 +175,6 @@ def list_searches(
     }
 
 
-def set_eigenvalues(spec: TableSpec, **options: Any) -> TableSpec:
-    """Return a table with other samples or epoch for eigenvalues, where they are not None."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if given and not spec.eigenvalues:
-        names = " and ".join(f"--{name}" for name in given)
-        raise UserError(f"{names}: {spec.table} measures no eigenvalues")
-    changed = spec.eigenvalues and replace(spec.eigenvalues, **given)
-    return replace(spec, eigenvalues=changed)
-
-
 def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
     """Read the cells that are measured; a damaged result is left out with a warning."""
     folders = ((cell, runs[cell.experiment].folder) for cell in cells)
@@ -210,18 +195,20 @@ def print_failures(cells: Iterable[Cell], runs: Runs, console: Console) -> None:
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
     """Return the cells whose data is here or not needed; print the data that the others lack."""
-    needs = {e: _list_untrained(e, runs) for e in {cell.experiment for cell in cells}}
+    needs = {
+        # an experiment and what it starts from, as far as they have to read data
+        e: [
+            one
+            for one in (e.start, e)
+            if one and one.is_trained and not (one.source == "result" and runs[one].has_result)
+        ]
+        for e in {cell.experiment for cell in cells}
+    }
     absent = find_absent_data(e for own in needs.values() for e in own)
     lost = {e for e, own in needs.items() if any((n.app, n.data) in absent for n in own)}
     for (_, data), reason in absent.items():
         console.print(f"left out: {escape(f'{data}: {reason}')}")
     return [cell for cell in cells if cell.experiment not in lost]
-
-
-def _list_untrained(experiment: Experiment, runs: Runs) -> list[Experiment]:
-    """List an experiment and what it starts from, as far as they have to read data."""
-    found = (e for e in (experiment.start, experiment) if e and e.is_trained)
-    return [e for e in found if e.source != "result" or not runs[e].has_result]
 
 
 def refuse_absent_weights(table: str, experiments: Iterable[Experiment]) -> None:

@@ -1,6 +1,5 @@
-"""Inputs of a model that is diagnosed: images, texts or recordings, in files or made here."""
+"""Inputs of a model that is diagnosed: images or texts, in files or made here."""
 
-import mimetypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,14 +14,11 @@ from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_fra
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 
-Kind = Literal["image", "text", "audio"]
-NAMES: dict[str, str] = {"image": "images", "text": "texts", "audio": "recordings"}
-# the apps that make samples of a kind, and read them where this needs a library of theirs
-_APPS = {"text": "nlp", "audio": "speech"}
+Kind = Literal["image", "text"]
+_SUFFIXES = {"image": IMAGE_SUFFIXES, "text": (".txt",)}
 _MADE: dict[str, str] = {
     "image": "The images are drawn noise with the 1/f spectrum of natural images.",
     "text": "The texts are sentences of the documentation that ships with Python.",
-    "audio": "The recordings are digits spoken by a synthesizer.",
 }
 
 
@@ -31,17 +27,16 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
 
     They are read from files and folders, or made where no path is given, alike at each call.
     """
-    app: Any = load_app(_APPS[kind]) if kind in _APPS else None
     if not paths:
-        made = app.make_inputs(count) if app else [make_image(seed) for seed in range(count)]
+        app: Any = load_app("nlp")
+        is_image = kind == "image"
+        made = [*map(make_image, range(count))] if is_image else app.make_inputs(count)
         return made, _MADE[kind]
     samples: list[Any] = []
     files = find_input_files(paths, kind)
     for file in files:
         if kind == "image":
             samples.append(load_image(file))
-        elif kind == "audio":
-            samples.append(app.read_input(file))
         else:
             lines = (line.rstrip("\r\n") for line in read_text_lines(file, "\n"))
             samples += [line for line in lines if line.strip()]
@@ -50,8 +45,8 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
     if kind == "image":
         note_frames(files[: len(samples)])
     if not samples:
-        raise UserError(f"--input={paths[0]} holds no {NAMES[kind]}")
-    return samples[:count], f"The {NAMES[kind]} are those of {', '.join(paths)}."
+        raise UserError(f"--input={paths[0]} holds no {kind}s")
+    return samples[:count], f"The {kind}s are those of {', '.join(paths)}."
 
 
 def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
@@ -60,12 +55,9 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
     for path in map(Path, paths):
         if not path.exists():
             raise UserError(f"--input={path} does not exist")
-        suffixes = IMAGE_SUFFIXES if kind == "image" else ("",)
-        found = list_visible_files(path, *suffixes)
-        if kind != "image":
-            found = [f for f in found if str(mimetypes.guess_type(f.name)[0]).startswith(kind)]
+        found = list_visible_files(path, *_SUFFIXES.get(kind, ("",)))
         if path.is_dir() and not found:
-            raise UserError(f"--input={path} is a folder without {NAMES.get(kind, 'files')}")
+            raise UserError(f"--input={path} is a folder without {kind or 'file'}s")
         files += found if path.is_dir() else [path]
     return files
 

@@ -31,15 +31,10 @@ FORMS = (
 )
 RANDOM = "The weights are random"  # the start of a sentence on weights
 _MAX_TOKENS = 128  # longer texts are cut
-_DECODER_TOKENS = 16  # random ones, where the encoder reads no text
-_SAMPLE_RATE = 16_000  # Hz
 _IMAGE_SHAPE = (3, 224, 224)
 _MODES = {1: "L"}  # modes of images by their channels; RGB for others
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
-_KINDS: dict[str, Kind] = {
-    "input_ids": "text", "pixel_values": "image",
-    "input_values": "audio", "input_features": "audio",
-}  # fmt: skip
+_KINDS: dict[str, Kind] = {"input_ids": "text", "pixel_values": "image"}
 
 
 @dataclass(frozen=True)
@@ -69,22 +64,21 @@ class ModelSource:
 
 
 def load_source(
-    model: str, pretrained: bool | None = False, backbone: str = "", method: str = "",
+    model: str, random: bool = False, backbone: str = "", method: str = "",
     kwargs: Mapping[str, Any] | None = None, shape: Sequence[int] | None = None,
 ) -> ModelSource:  # fmt: skip
     """Load a model by one of the `FORMS`, but a run; UserError for another form.
 
-    `pretrained` weights of timm and the hub are demanded (True), not read (False), or read where
-    they are within reach (None). A checkpoint is of a backbone and a method, or of a class of your
-    own, with its keyword arguments and the shape of a sample.
+    Weights of timm and the hub are `random` where they are not within reach. A checkpoint is of a
+    backbone and a method, or of a class of your own with its arguments and the shape of a sample.
     """
     kind, _, name = model.partition(":")
     if kind not in ("timm", "hf", "class", "checkpoint") or not name:
         raise UserError(f"the model {model!r} has none of the forms {FORMS}")
     if kind == "timm":
-        return load_timm(name, pretrained)
+        return load_timm(name, random)
     if kind == "hf":
-        return load_transformers(name, pretrained)
+        return load_transformers(name, random)
     if kind == "class" or ":" in backbone:
         path, checkpoint = (name, None) if kind == "class" else (backbone, Path(name))
         return load_class(path, checkpoint, kwargs or {}, shape or _IMAGE_SHAPE)
@@ -95,26 +89,24 @@ def load_source(
 
 
 def _fetch_weights(
-    name_files: Callable[[str], Any], name: str, pretrained: bool | None
+    name_files: Callable[[str], Any], name: str, random: bool
 ) -> tuple[Path | None, str]:
     """Return the folder of pretrained weights, or None with a sentence on random ones."""
-    if pretrained is False:
+    if random:
         return None, f"{RANDOM}."
     try:
         return fetch_hub_files(name_files(name)), ""
     except UserError as error:
-        if pretrained:
-            raise
         return None, f"{RANDOM}: {str(error).rstrip('.')}."
 
 
-def load_timm(name: str, pretrained: bool | None = False) -> ModelSource:
+def load_timm(name: str, random: bool = False) -> ModelSource:
     """Build a model of timm, with random weights or with those of the hub."""
     timm = import_library("timm")
     if not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), 3, 0.4)
         raise UserError(f"timm has no model {name!r}; the nearest are: {', '.join(near) or 'none'}")
-    folder, weights = _fetch_weights(list_timm_files, name, pretrained)
+    folder, weights = _fetch_weights(list_timm_files, name, random)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
         network = timm.create_model(name, pretrained=folder is not None)
@@ -163,7 +155,7 @@ def describe_images(network: Any, weights: str) -> ModelSource:
     return ModelSource(network.eval(), weights, "image", encode)
 
 
-def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource:
+def load_transformers(name: str, random: bool = False) -> ModelSource:
     """Load a model of transformers: a folder, a hub id, `minilm`, or a type such as `bert`."""
     transformers = import_library("transformers")
     transformers.logging.set_verbosity_error()
@@ -173,7 +165,7 @@ def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource
     with convert_user_errors(Exception, prefix=f"transformers cannot load {name}: "):
         weights = f"The weights are those of {name}."
         if folder is None and name in transformers.CONFIG_MAPPING:
-            folder, why = _fetch_weights(name_model_files, name, pretrained)
+            folder, why = _fetch_weights(name_model_files, name, random)
             weights = f"{why} {name} has its default configuration." if why else weights
         elif folder is None:
             if name.startswith((".", "/", "~")) or name.count("/") > 1:
@@ -182,13 +174,12 @@ def load_transformers(name: str, pretrained: bool | None = False) -> ModelSource
         network = _load_network(transformers, name, folder)
         kind = _KINDS.get(network.main_input_name)
         if kind is None:
-            raise UserError(f"it reads {network.main_input_name}: no text, image or audio")
+            raise UserError(f"it reads {network.main_input_name}: no text or image")
         if kind == "text":
             tokenizer = folder and _load_tokenizer(transformers, folder)
             encode = partial(_encode_texts, network, tokenizer)
             return ModelSource(network, weights, "text" if tokenizer else None, encode)
-    encode = partial(_encode_images if kind == "image" else _encode_waves, network, folder)
-    return ModelSource(network, weights, kind, encode)
+    return ModelSource(network, weights, kind, partial(_encode_images, network, folder))
 
 
 def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
@@ -220,21 +211,15 @@ def _encode_texts(network: Any, tokenizer: Any, texts: Sequence[str] | int) -> d
     config = network.config.get_text_config()
     length = min(_MAX_TOKENS, getattr(config, "max_position_embeddings", None) or _MAX_TOKENS)
     if isinstance(texts, int):
-        ids = draw_token_ids(config.vocab_size, texts, length // 2)
-        return _add_decoder({"input_ids": ids}, network)
-    encoded = tokenizer(
-        list(texts), padding=True, truncation=True, max_length=length, return_tensors="pt"
-    )
-    return _add_decoder({key: encoded[key] for key in ("input_ids", "attention_mask")}, network)
-
-
-def _add_decoder(batch: dict[str, Tensor], network: Any) -> dict[str, Tensor]:
-    """Let the decoder of a model that has one read the text of the encoder, or drawn tokens."""
-    if not network.config.is_encoder_decoder:
-        return batch
-    count = len(next(iter(batch.values())))
-    drawn = draw_token_ids(network.config.vocab_size, count, _DECODER_TOKENS)
-    return batch | {"decoder_input_ids": batch.get("input_ids", drawn)}
+        batch = {"input_ids": draw_token_ids(config.vocab_size, texts, length // 2)}
+    else:
+        encoded = tokenizer(
+            list(texts), padding=True, truncation=True, max_length=length, return_tensors="pt"
+        )
+        batch = {key: encoded[key] for key in ("input_ids", "attention_mask")}
+    if network.config.is_encoder_decoder:  # which reads the text of the encoder
+        batch["decoder_input_ids"] = batch["input_ids"]
+    return batch
 
 
 def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> dict[str, Tensor]:
@@ -254,20 +239,6 @@ def _stack_images(images: Sequence[Any], channels: int, height: int, width: int)
     pixels = [np.array(x, np.float32) for x in sized]
     x = torch.from_numpy(np.stack(pixels)).reshape(len(images), height, width, -1)
     return x.movedim(-1, 1) / 127.5 - 1
-
-
-def _encode_waves(network: Any, folder: Path | None, waves: Sequence[Tensor]) -> dict[str, Tensor]:
-    """Return features of waves, cut to the shortest one, so that there is no padding."""
-    auto = import_module("transformers.models.auto.feature_extraction_auto")
-    if folder and (folder / "preprocessor_config.json").is_file():
-        extractor = auto.AutoFeatureExtractor.from_pretrained(folder, **_NO_CODE)
-    else:
-        name = auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(network.config.model_type, "")
-        extractor = auto.feature_extractor_class_from_name(name or "Wav2Vec2FeatureExtractor")()
-    shortest = min(map(len, waves))
-    cut = [wave[:shortest].numpy() for wave in waves]
-    found = extractor(cut, sampling_rate=_SAMPLE_RATE, return_tensors="pt")
-    return _add_decoder({network.main_input_name: found[network.main_input_name]}, network)
 
 
 class PredictStep(nn.Module):

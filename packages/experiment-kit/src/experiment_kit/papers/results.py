@@ -158,7 +158,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         return None
     path, metrics = folder / f"{experiment.source}.json", content["metrics"]
     if not experiment.is_measured_by(content):
-        raise UserError(f"{path} was measured with other --samples or --epoch than its cell")
+        raise UserError(f"{path} was measured with other samples or epoch than its cell")
     if not is_finite(value := metrics.get(cell.metric)):
         found = ", ".join(metrics) or "none"
         raise UserError(f"{path} has no finite {cell.metric} for {cell.table}; it has {found}")

@@ -66,8 +66,7 @@ class RunGroup:
 class FigureEntry:
     """A printed figure: what it plots, by which drawing and from which runs or table.
 
-    `missing` says what the printed one needs beyond a command, and `text` has the numbers that the
-    paper reads off it. `options` are those of the drawing.
+    `missing` says what the printed one needs beyond a command; `options` are those of the drawing.
     """
 
     paper: str
@@ -77,7 +76,6 @@ class FigureEntry:
     missing: str = ""
     table: str = ""
     groups: tuple[RunGroup, ...] = ()
-    text: Mapping[str, float] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -246,6 +244,6 @@ def load_model(name: str, backbone: str, trust: Sequence[str] | str = ()) -> Dra
     kind, _, rest = name.partition(":")
     if kind == "run" and rest:
         return load_run_model(rest, Path(rest), trust)
-    source = load_source(name, None, backbone)
+    source = load_source(name, backbone=backbone)
     batch, _ = source.make_batch([], SAMPLES)
     return DrawnModel(Path(rest).name, source.network, batch, weights=source.weights)

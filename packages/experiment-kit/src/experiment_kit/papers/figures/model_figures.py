@@ -9,7 +9,7 @@ from attention_core import plots, spectral
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.plots import Lines
-from attention_core.plots.panels import get_line, make_panels, show_integers
+from attention_core.plots.panels import get_line, make_panels
 from attention_core.spectral import high_frequency_norm
 from attention_core.theory import bound_multi_head_smoothing, bound_power_error
 from matplotlib.figure import Figure
@@ -74,33 +74,6 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
             "singular_response": (sigma.mean(0).tolist(), gains.mean(0).tolist()),
         }
     return plots.plot_smoothing(measured, width=width)
-
-
-def draw_agf_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
-    """Draw the response to frequencies, the map's singular values, and the cosine with the text's.
-
-    Dotted lines are the numbers that the text reads off the last layers.
-    """
-    models, _, lines = _take_models(panels)
-    figure, axes = make_panels(3, width=width)
-    axis = next(axes)
-    plots.draw_responses(axis, {label: m.average_response() for label, m in models.items()}, lines)
-    axis.set_title("(a) filter response")
-    axis = next(axes)
-    values = {label: spectral.singular_values(m.maps[-1].H).mean(0) for label, m in models.items()}
-    plots.draw_singular_values(axis, {m: v.tolist() for m, v in values.items()}, lines)
-    axis.set_title("(a) singular values of H")
-    axis = next(axes)
-    curves = {label: model.diagnosis.curve("token_cosine") for label, model in models.items()}
-    plots.draw_curves(axis, curves, lines)
-    for label, value in entry.text.items():
-        color = lines[label]["color"] if label in lines else "0.5"
-        axis.axhline(value, color=color, linestyle="dotted", linewidth=1)
-        axis.text(0, value, f"text, {label}: {value:g}", color=color, fontsize=7, va="bottom")
-    axis.set(title="(b) |cosine| of tokens", ylabel="mean over pairs", ylim=(0, 1))
-    show_integers(axis, "block")
-    plots.add_legend(figure, models)
-    return figure
 
 
 def draw_power_error(entry: FigureEntry, panels: Panels, width: float) -> Figure:
@@ -279,7 +252,6 @@ def _largest(scale: nn.Module) -> float:
 
 MODEL_FIGURES: dict[str, Callable[[FigureEntry, Panels, float], Figure]] = {
     "smoothing": draw_smoothing,
-    "agf_smoothing": draw_agf_smoothing,
     "power_error": draw_power_error,
     "intensity": draw_intensity,
     "head_responses": draw_head_responses,

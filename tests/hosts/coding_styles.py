@@ -52,12 +52,6 @@ class Einsum(Softmax):
         return torch.einsum("bhij,bhjd->bhid", F.softmax(logits, dim=-1), v)
 
 
-class Ellipses(Softmax):
-    def attend(self, q, k, v):
-        logits = torch.einsum("...id,...jd->...ij", q, k) * q.shape[-1] ** -0.5
-        return torch.einsum("...ij,...jd->...id", logits.softmax(-1), v)
-
-
 class TokensFirst(Softmax):
     """Queries, keys and values as (B, N, H, d)."""
 
@@ -71,17 +65,6 @@ class TokensFirst(Softmax):
         return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
 
 
-class Biased(Softmax):
-    """Relative positions as a learned bias."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.randn(HEADS, N, N))
-
-    def attend(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias)
-
-
 class Torch(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -90,24 +73,6 @@ class Torch(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         context = x if context is None else context
         return self.attn(x, context, context, need_weights=False)[0]
-
-
-class LowRankUpdate(nn.Module):
-    """A linear layer with an update of low rank, as LoRA adds it."""
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.linear = linear
-        self.down, self.up = nn.Linear(DIM, 2), nn.Linear(2, linear.out_features)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x) + 0.5 * self.up(self.down(x))
-
-
-class Adapted(Softmax):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = LowRankUpdate(self.qkv)
 
 
 def make_mlp() -> nn.Module:
@@ -193,6 +158,13 @@ class InPlace(Base):
         return x
 
 
+class InPlaceParallel(Base):
+    def layer(self, i, x):
+        y = self.mlp[i](self.n2[i](x))
+        y += self.attn[i](self.n1[i](x))
+        return y + x
+
+
 class OneFunction(Base):
     """Gains in one function with the sum."""
 
@@ -233,19 +205,6 @@ class PreNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fn(self.norm(x))
-
-
-class Wrapped(Base):
-    def __init__(self) -> None:
-        super().__init__()
-        self.pairs = nn.ModuleList(
-            nn.ModuleList([PreNorm(Softmax()), PreNorm(make_mlp())]) for _ in range(DEPTH)
-        )
-
-    def layer(self, i, x):
-        attention, mlp = self.pairs[i]
-        x = attention(x) + x
-        return mlp(x) + x
 
 
 class Residual(nn.Module):
@@ -406,9 +365,7 @@ STYLES = {
     "exponentials": lambda: Base(Exponentials),
     "one fused call": lambda: Base(Fused),
     "einsum": lambda: Base(Einsum),
-    "einsum of ellipses": lambda: Base(Ellipses),
     "einsum of tokens first": lambda: Base(TokensFirst),
-    "relative bias": lambda: Base(Biased),
     "written RMS norm": lambda: Base(norm=RMSNorm),
     "post-norm": PostNorm,
     "sandwich norm": Sandwich,
@@ -416,15 +373,14 @@ STYLES = {
     "parallel in another order": ParallelInOrder,
     "LayerScale and drop path": Scaled,
     "in place": InPlace,
+    "parallel in place": InPlaceParallel,
     "one function with the sum": OneFunction,
     "first input again": FirstInput,
     "MLP first": First,
     "channels first": Channels,
     "shared layers": Shared,
     "gradient checkpointing": Checkpointed,
-    "PreNorm wrappers": Wrapped,
     "residual wrappers": Sequential,
-    "LoRA": lambda: Base(Adapted),
     "adapters": Bottleneck,
     "two MLPs": Macaron,
     "cross-attention": Cross,

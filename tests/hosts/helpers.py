@@ -47,6 +47,30 @@ def record_calls(modules: list[nn.Module], call: Callable[[], Any]) -> list[tupl
     return calls
 
 
+def take_snapshot(model: nn.Module) -> tuple[Any, ...]:
+    """Return the classes and attributes of all modules and configs, and copies of all tensors."""
+    holders: list[Any] = [*model.modules(), *(getattr(m, "config", None) for m in model.modules())]
+    attributes = [
+        (type(holder), {name: identify(value) for name, value in vars(holder).items()})
+        for holder in holders
+        if holder is not None
+    ]
+    attributes += [(weight.requires_grad, weight.grad) for weight in model.parameters()]
+    return attributes, {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def identify(value: Any) -> Any:
+    entries = [(key, id(entry)) for key, entry in value.items()] if isinstance(value, dict) else []
+    return id(value), entries
+
+
+def check_unchanged(model: nn.Module, before: tuple[Any, ...]) -> None:
+    attributes, tensors = take_snapshot(model)
+    assert attributes == before[0]
+    assert list(tensors) == list(before[1])
+    assert all(torch.equal(tensors[name], before[1][name]) for name in tensors)
+
+
 class OwnAttention(nn.Module):
     """An attention of a user, with options of the call."""
 
@@ -81,14 +105,17 @@ def share_weights(model: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64) -> Iterator[None]:
-    """Let each softmax over keys return GFSA's H of its result, if the map is square.
+def replace_maps(
+    weights: list[Tensor], model_dtype: torch.dtype = torch.float64
+) -> Iterator[list[Tensor]]:
+    """Let each softmax over keys return GFSA's H of its result, if the map is square; list maps.
 
-    The last column may be an attention sink. The heads are the first axis of their size, or the
-    faster part of the first of 3 axes. H has the dtype of the model, even where the model forms its
-    maps in float32.
+    Without weights H is the map. The last column may be an attention sink. The heads are the first
+    axis of their size, or the faster part of the first of 3 axes. H has the dtype of the model,
+    even where the model forms its maps in float32.
     """
-    softmax, heads = Tensor.softmax, len(weights[0])  # F.softmax calls it
+    maps: list[Tensor] = []
+    softmax, heads = Tensor.softmax, len(weights[0]) if weights else 0  # F.softmax calls it
 
     def find_head_axis(x: Tensor) -> int:
         return next(i for i in range(1, x.ndim) if x.shape[i] == heads) if x.ndim > 3 else 0
@@ -99,6 +126,9 @@ def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64
         if dim not in (-1, A.ndim - 1) or sinks not in (0, 1):
             return A
         A, sink = A.tensor_split([A.shape[-2]], -1)
+        maps.append(A.detach())
+        if not weights:
+            return torch.cat([A, sink], -1)
         axis = find_head_axis(A)
         by_head = [w if axis else w.repeat(len(A) // heads) for w in weights]
         H = gfsa(A.double(), A, [w.view(-1, *[1] * (A.ndim - axis - 1)) for w in by_head], K=3)
@@ -108,7 +138,7 @@ def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64
         q: Tensor, k: Tensor, v: Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
         is_causal: bool = False, scale: Any = None, **kwargs: Any,
     ) -> Tensor:  # fmt: skip
-        axis = find_head_axis(q)
+        axis = find_head_axis(q) if heads else 1
         k, v = (x.repeat_interleave(q.shape[axis] // x.shape[axis], axis) for x in (k, v))
         logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
         if is_causal:
@@ -122,4 +152,4 @@ def replace_maps(weights: list[Tensor], model_dtype: torch.dtype = torch.float64
         for holder in (F, torch, Tensor):
             patch.setattr(holder, "softmax", write_out)
         patch.setattr(F, "scaled_dot_product_attention", attend)
-        yield
+        yield maps

@@ -9,7 +9,9 @@ from itertools import count, product
 from typing import Any, NamedTuple
 
 import pytest
+import timm
 import torch
+import transformers as hf
 from attention_core import (
     AGF,
     GFSA,
@@ -31,12 +33,25 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.testing import assert_close
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
-from tests.hosts.helpers import count_hooks, filtered_modules, randomize
+from tests.hosts.helpers import (
+    check_unchanged,
+    count_hooks,
+    filtered_modules,
+    randomize,
+    take_snapshot,
+)
 from tests.hosts.transformers import models as transformers_models
 
 # torch warns of the masks that speechbrain passes
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
 IDENTITIES = [GFSA, AttnScale]
+# the parameters that GFSA adds to a model, as the paper counts them
+ADDED = {
+    72: lambda: timm.create_model("deit_small_patch16_224"),
+    192: lambda: timm.create_model("cait_s24_224"),
+    282: lambda: timm.create_model("swin_small_patch4_window7_224"),
+    144: lambda: hf.BertModel(hf.BertConfig()),
+}
 
 
 class Case(NamedTuple):
@@ -234,6 +249,15 @@ def test_hook_points_and_adapters_are_of_existing_classes_in_known_tables(librar
         assert adapter.host_class is host_class
 
 
+@pytest.mark.parametrize(("count", "make"), ADDED.items(), ids=map(str, ADDED))
+def test_gfsa_adds_the_papers_number_of_parameters(count, make):
+    with torch.device("meta"):
+        model = make()
+        before = sum(w.numel() for w in model.parameters())
+        attach(model, GFSA).requires_grad_(True)
+    assert sum(w.numel() for w in model.parameters()) - before == count
+
+
 OWN = Case(lambda: SelfAttention(12, 3).eval(), lambda: {"x": torch.randn(2, 7, 12)}, 0)
 REFUSED = (TypeError, ValueError, RuntimeError)
 
@@ -275,30 +299,6 @@ REFUSALS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def take_snapshot(model: nn.Module) -> tuple[Any, ...]:
-    """Return the classes and attributes of all modules and configs, and copies of all tensors."""
-    holders: list[Any] = [*model.modules(), *(getattr(m, "config", None) for m in model.modules())]
-    attributes = [
-        (type(holder), {name: identify(value) for name, value in vars(holder).items()})
-        for holder in holders
-        if holder is not None
-    ]
-    return attributes, {name: tensor.clone() for name, tensor in model.state_dict().items()}
-
-
-def identify(value: Any) -> Any:
-    entries = [(key, id(entry)) for key, entry in value.items()] if isinstance(value, dict) else []
-    return id(value), entries
-
-
-def check_unchanged(model: nn.Module, before: tuple[Any, ...], inputs: Any, output: Tensor) -> None:
-    attributes, tensors = take_snapshot(model)
-    assert attributes == before[0]
-    assert list(tensors) == list(before[1])
-    assert all(torch.equal(tensors[name], before[1][name]) for name in tensors)
-    assert_close(run(model, inputs), output, rtol=0, atol=0, equal_nan=True)
-
-
 # one host of each library, with and without places for tokens, kernels and spectra
 REFUSING = {name: CASES[name] for name in ("vit", "swin", "transformers-bert", "torch-encoder")}
 REFUSING |= {"RelPos": CASES[f"{speechbrain_models.ENCODERS[0]}-RelPosMHAXL"], "SelfAttention": OWN}
@@ -312,9 +312,10 @@ def test_a_refused_attach_changes_nothing(case):
     for make_options in REFUSALS.values():
         with pytest.raises(REFUSED):
             attach(model, **make_options(max(case.num_layers - 1, 0)))
-        check_unchanged(model, before, inputs, output)
+        check_unchanged(model, before)
+        assert_close(run(model, inputs), output, rtol=0, atol=0, equal_nan=True)
     assert detach(model) is model
-    check_unchanged(model, before, inputs, output)
+    check_unchanged(model, before)
     handle.remove()
     assert not next(model.modules())._forward_hooks
     if case is not OWN:

@@ -4,7 +4,6 @@ The maps are recorded in the stock model, from its own calls; the tokens by hook
 case names.
 """
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +19,13 @@ from torch.testing import assert_close
 
 from tests.core import reference
 from tests.hosts import torch_models
-from tests.hosts.helpers import count_hooks, randomize
+from tests.hosts.helpers import (
+    check_unchanged,
+    randomize,
+    record_calls,
+    replace_maps,
+    take_snapshot,
+)
 
 timm_models = pytest.importorskip("tests.hosts.timm_models")
 models = pytest.importorskip("tests.hosts.transformers.models")
@@ -52,21 +57,18 @@ class Stack(nn.Module):
 
 
 class Case(NamedTuple):
-    """A model, a batch, the masks of its layers, and where the tokens of a block pass.
-
-    Each step has a path inside the block ("" is the block), and True if it is an input.
-    """
+    """A model, a batch, and the steps, masks and weights of its blocks."""
 
     build: Callable[[], nn.Module]
     batch: Callable[[], Any]
     blocks: list[str]
-    steps: dict[str, tuple[str, bool]]
-    masks: list[Tensor | None]
-    weights: Callable[[nn.Module], tuple[Tensor, Tensor]] | None = None  # a block's W_V, W_O
+    steps: dict[str, str]
+    masks: Any
+    weights: Callable[[Any], tuple[Tensor, Tensor]]
 
 
 VALID = torch.arange(9).expand(2, 9) < torch.tensor([[9], [5]])
-PRE = {"input": ("", True), "residual": ("norm2", True), "mlp": ("", False)}
+SHORT = torch.arange(7).expand(2, 7) < torch.tensor([[7], [5]])
 
 
 def make_padded(name: str) -> dict[str, Tensor]:
@@ -81,113 +83,65 @@ def make_images() -> Tensor:
 
 def make_tokens() -> dict[str, Tensor]:
     torch.manual_seed(1)
-    return {"x": torch.randn(2, 7, 12).double(), "mask": torch_models_mask()}
+    return {"x": torch.randn(2, 7, 12).double(), "mask": SHORT}
 
 
-def torch_models_mask() -> Tensor:
-    return torch.arange(7).expand(2, 7) < torch.tensor([[7], [5]])
-
-
-def chunk_fused(block: nn.Module) -> tuple[Tensor, Tensor]:
-    return block.attn.qkv.weight.chunk(3)[2], block.attn.proj.weight
-
-
-def read_bert(block: nn.Module) -> tuple[Tensor, Tensor]:
-    return block.attention.self.value.weight, block.attention.output.dense.weight
-
-
-def read_gpt2(block: nn.Module) -> tuple[Tensor, Tensor]:
-    return block.attn.c_attn.weight.chunk(3, 1)[2].T, block.attn.c_proj.weight.T
-
-
-def read_t5(block: nn.Module) -> tuple[Tensor, Tensor]:
-    return block.layer[0].SelfAttention.v.weight, block.layer[0].SelfAttention.o.weight
-
-
-def read_torch(block: nn.Module) -> tuple[Tensor, Tensor]:
-    return block.self_attn.in_proj_weight.chunk(3)[2], block.self_attn.out_proj.weight
-
-
-def read_llama(block: nn.Module) -> tuple[Tensor, Tensor]:
-    groups = block.self_attn.v_proj.weight.unflatten(0, (2, -1))
-    return groups.repeat_interleave(3, 0).flatten(0, 1), block.self_attn.o_proj.weight
-
-
-POST = {
-    "input": ("", True),
-    "attention": ("attention.output.dense", False),
-    "residual": ("attention.output.LayerNorm", True),
-    "norm": ("attention", False),
-    "mlp_residual": ("output.LayerNorm", True),
-    "mlp": ("", False),
+# the value and output weights (D, H d) of a block
+WEIGHTS: dict[str, Callable[[Any], tuple[Tensor, Tensor]]] = {
+    "fused": lambda b: (b.attn.qkv.weight.chunk(3)[2], b.attn.proj.weight),
+    "bert": lambda b: (b.attention.self.value.weight, b.attention.output.dense.weight),
+    "gpt2": lambda b: (b.attn.c_attn.weight.chunk(3, 1)[2].T, b.attn.c_proj.weight.T),
+    "t5": lambda b: (b.layer[0].SelfAttention.v.weight, b.layer[0].SelfAttention.o.weight),
+    "torch": lambda b: (b.self_attn.in_proj_weight.chunk(3)[2], b.self_attn.out_proj.weight),
+    "llama": lambda b: (
+        b.self_attn.v_proj.weight.unflatten(0, (2, -1)).repeat_interleave(3, 0).flatten(0, 1),
+        b.self_attn.o_proj.weight,
+    ),
 }
-GPT2 = {
-    "input": ("", True),
-    "attention": ("attn", False),
-    "residual": ("ln_2", True),
-    "mlp": ("", False),
-}
-T5 = {
-    "input": ("", True),
-    "attention": ("layer.0.SelfAttention", False),
-    "residual": ("layer.0", False),
-    "mlp": ("", False),
-}
-ENCODER = {
-    "input": ("", True),
-    "attention": ("dropout1", False),
-    "residual": ("norm1", True),
-    "norm": ("norm1", False),
-    "mlp_residual": ("norm2", True),
-    "mlp": ("", False),
-}
-LLAMA = {"input": ("", True), "residual": ("post_attention_layernorm", True), "mlp": ("", False)}
-STACKS = [f"{stack}.block.{i}" for stack in ("encoder", "decoder") for i in range(2)]
+# the paths of the steps between the input and the output of a block; those after "<" are inputs
+STEPS = {
+    "bert": {
+        "attention": "attention.output.dense",
+        "residual": "<attention.output.LayerNorm",
+        "norm": "attention",
+        "mlp_residual": "<output.LayerNorm",
+    },
+    "torch": {"attention": "dropout1", "residual": "<norm1", "norm": "norm1",
+              "mlp_residual": "<norm2"},
+    "gpt2": {"attention": "attn", "residual": "<ln_2"},
+    "t5": {"attention": "layer.0.SelfAttention", "residual": "layer.0"},
+    "llama": {"residual": "<post_attention_layernorm"},
+    "vit": {"attention": "ls1", "residual": "<norm2"},
+    "swin": {"attention": "drop_path1", "residual": "<norm2"},
+    "ours": {"attention": "attn", "residual": "<norm2"},
+}  # fmt: skip
 
 
-def make_text_case(name, blocks, steps, weights, masks=(VALID, VALID)) -> Case:
+def make_case(name, blocks, masks, build, batch, weights="fused") -> Case:
+    return Case(build, batch, blocks, STEPS[name], masks, WEIGHTS[weights])
+
+
+def make_text_case(name, blocks, masks=(VALID, VALID)) -> Case:
     build, batch = partial(models.build, name), partial(make_padded, name)
-    return Case(build, batch, blocks, steps, list(masks), weights)
+    return make_case(name, blocks, masks, build, batch, name)
 
 
 CASES = {
-    "vit": Case(
-        lambda: timm_models.build("vit").double(),
-        make_images,
-        [f"blocks.{i}" for i in range(3)],
-        PRE | {"attention": ("ls1", False)},
-        [None] * 3,
-        chunk_fused,
-    ),
-    "swin": Case(
-        lambda: timm_models.build("swin").double(),
-        make_images,
-        [f"layers.{i}.blocks.{j}" for i in range(2) for j in range(2)],
-        PRE | {"attention": ("drop_path1", False)},
-        [None] * 4,
-        chunk_fused,
-    ),
-    "bert": make_text_case("bert", [f"encoder.layer.{i}" for i in range(2)], POST, read_bert),
-    "gpt2": make_text_case("gpt2", [f"transformer.h.{i}" for i in range(2)], GPT2, read_gpt2),
-    "llama": make_text_case("llama", [f"model.layers.{i}" for i in range(2)], LLAMA, read_llama),
-    "t5": make_text_case("t5", STACKS, T5, read_t5, [VALID, VALID, None, None]),
-    "torch": Case(
-        torch_models.BUILDS["encoder"],
-        lambda: torch_models.make_inputs("encoder"),
-        [f"layers.{i}" for i in range(2)],
-        ENCODER,
-        [torch_models_mask()] * 2,
-        read_torch,
-    ),
-    "ours": Case(
-        lambda: torch_models.enlarge(Stack()),
-        make_tokens,
-        ["blocks.0", "blocks.1"],
-        PRE | {"attention": ("attn", False)},
-        [torch_models_mask()] * 2,
-        chunk_fused,
-    ),
-}
+    "vit": make_case("vit", [f"blocks.{i}" for i in range(3)], [None] * 3,
+                     lambda: timm_models.build("vit").double(), make_images),
+    "swin": make_case("swin", [f"layers.{i}.blocks.{j}" for i in range(2) for j in range(2)],
+                      [None] * 4, lambda: timm_models.build("swin").double(), make_images),
+    "bert": make_text_case("bert", [f"encoder.layer.{i}" for i in range(2)]),
+    "gpt2": make_text_case("gpt2", [f"transformer.h.{i}" for i in range(2)]),
+    "llama": make_text_case("llama", [f"model.layers.{i}" for i in range(2)]),
+    "t5": make_text_case("t5", [f"{s}.block.{i}" for s in ("encoder", "decoder") for i in range(2)],
+                         [VALID, VALID, None, None]),
+    "torch": make_case("torch", [f"layers.{i}" for i in range(2)], [SHORT, SHORT],
+                       torch_models.BUILDS["encoder"],
+                       partial(torch_models.make_inputs, "encoder"), "torch"),
+    "ours": make_case("ours", ["blocks.0", "blocks.1"], [SHORT, SHORT],
+                      lambda: torch_models.enlarge(Stack()), make_tokens),
+}  # fmt: skip
 
 
 @pytest.fixture(params=CASES)
@@ -201,31 +155,9 @@ def call_model(model: nn.Module, batch: Any) -> Any:
 
 def record_maps(model: nn.Module, batch: Any) -> list[Tensor]:
     """Return the square maps that a stock model applies, from its own calls of torch."""
-    maps: list[Tensor] = []
-
-    def attend(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **kwargs):
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-        logits = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-        if is_causal:
-            attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool).tril()
-        if attn_mask is not None and attn_mask.dtype == torch.bool:
-            logits = logits.masked_fill(~attn_mask, -torch.inf)
-        elif attn_mask is not None:
-            logits = logits + attn_mask
-        A = logits.softmax(-1)
-        if A.shape[-1] == A.shape[-2]:
-            maps.append(A)
-        return A @ v
-
-    def normalize(logits, dim=-1, **kwargs):  # Swin's
-        maps.append(logits.softmax(dim))
-        return maps[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(F, "scaled_dot_product_attention", attend)
-        patch.setattr(F, "softmax", normalize)
+    with replace_maps([]) as maps:
         call_model(model, batch)
-    return [A.detach() for A in maps]
+    return maps
 
 
 def record_steps(model: nn.Module, case: Case) -> list[dict[str, Tensor]]:
@@ -237,13 +169,11 @@ def record_steps(model: nn.Module, case: Case) -> list[dict[str, Tensor]]:
         found[i].setdefault(step, x.detach().flatten(1, -2))
 
     for i, path in enumerate(case.blocks):
-        for step, (inner, is_input) in case.steps.items():
-            module = model.get_submodule(f"{path}.{inner}".strip("."))
-            if is_input:
+        for step, inner in ({"input": "<"} | case.steps | {"mlp": ""}).items():
+            module = model.get_submodule(f"{path}.{inner.removeprefix('<')}".strip("."))
+            if inner.startswith("<"):
                 module.register_forward_pre_hook(
-                    lambda m, args, kwargs, i=i, step=step: keep(
-                        i, step, args or next(iter(kwargs.values()))
-                    ),
+                    lambda m, args, kw, i=i, step=step: keep(i, step, args or tuple(kw.values())),
                     with_kwargs=True,
                 )
             else:
@@ -361,52 +291,28 @@ def test_weights_and_bounds_equal_their_literal_values(case):
 
 def test_the_growth_of_high_frequencies_is_that_of_the_attention():
     model, batch = CASES["vit"].build(), make_images()
-    entered = record_tokens(model.blocks[1].attn, lambda: call_model(model, batch))
+    calls = record_calls([model.blocks[1].attn], lambda: call_model(model, batch))
     report = diagnose(model, batch)
-    x, y = (spectral.high_frequency_norm(tokens) for tokens in entered)
+    x, y = (spectral.high_frequency_norm(t.detach()) for t in (calls[0][0][0], calls[0][1]))
     assert report.layers[1].bounds["measured"] == pytest.approx((y / x).mean().item())
-
-
-def record_tokens(module: nn.Module, call: Callable[[], Any]) -> tuple[Tensor, Tensor]:
-    found: list[Tensor] = []
-    hook = module.register_forward_hook(lambda m, args, output: found.extend([args[0], output]))
-    call()
-    hook.remove()
-    return found[0].detach(), found[1].detach()
-
-
-def snapshot(model: nn.Module) -> Any:
-    classes = [type(module) for module in model.modules()]
-    state = {name: weight.clone() for name, weight in model.state_dict().items()}
-    grads = [(weight.requires_grad, weight.grad) for weight in model.parameters()]
-    modes = [module.training for module in model.modules()]
-    names = [sorted(vars(module)) for module in model.modules()]
-    config = copy.deepcopy(vars(model.config)) if hasattr(model, "config") else {}
-    return classes, state, grads, modes, names, config, count_hooks(model), torch.get_rng_state()
-
-
-def assert_unchanged(before: Any, after: Any) -> None:
-    for x, y in zip(before[:1] + before[2:7], after[:1] + after[2:7], strict=True):
-        assert x == y
-    assert_close(before[1], after[1], rtol=0, atol=0)
-    assert torch.equal(before[7], after[7])
 
 
 def test_a_model_is_as_it_was_also_after_an_error(case):
     model, batch = case.build().train(), case.batch()
     next(model.parameters()).requires_grad_(False)
     model.get_submodule(case.blocks[-1]).eval()
-    before = snapshot(model)
+    before, state = take_snapshot(model), torch.get_rng_state()
     diagnose(model, batch)
-    assert_unchanged(before, snapshot(model))
+    check_unchanged(model, before)
     with pytest.raises(ValueError, match="names layer 9"):
         diagnose(model, batch, layers=9)
-    assert_unchanged(before, snapshot(model))
+    check_unchanged(model, before)
     hook = model.get_submodule(case.blocks[-1]).register_forward_hook(lambda *args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         diagnose(model, batch)
     hook.remove()
-    assert_unchanged(before, snapshot(model))
+    check_unchanged(model, before)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("name", ["vit", "bert", "gpt2", "torch"])
@@ -415,9 +321,9 @@ def test_filtered_models_are_measured_with_their_filters(name):
     model = case.build()
     A = record_maps(model, case.batch())[0]
     randomize(attach(model, GFSA, layers=[0]))
-    batch, before = case.batch(), snapshot(model)
+    batch, before = case.batch(), take_snapshot(model)
     first, second = diagnose(model, batch).layers[:2]
-    assert_unchanged(before, snapshot(model))
+    check_unchanged(model, before)
     w0, w1, wK = (w for _, w in sorted(first.coefficients.items()))
     assert not second.coefficients
     gains = []
@@ -487,21 +393,12 @@ def test_a_layer_that_is_shared_counts_each_time():
     assert report.layers[0].name == report.layers[1].name
 
 
-def test_parallel_blocks_share_the_change_of_their_sum():
-    layer = diagnose(models.build("gpt_neox"), make_padded("gpt_neox")).layers[0]
-    assert list(layer.steps) == ["input", "attention", "mlp"]
-    before, after = (layer.steps[step].samples["hfc_lfc"] for step in ("input", "mlp"))
-    total = (torch.tensor(after).log() - torch.tensor(before).log()).mean().item()
-    assert sum(layer.changes.values()) == pytest.approx(total)
-    assert set(layer.changes) == {"attention", "MLP"}
-
-
 def test_sequence_first_tokens_are_measured_as_tokens():
     model, batch = torch_models.BUILDS["encoder-first"](), torch_models.make_inputs("encoder-first")
     report = diagnose(model, batch)
     assert (report.num_samples, report.num_tokens) == (2, 7)
     x = batch["src"].transpose(0, 1)
-    samples = [reference_tokens(sample) for sample in truncate(x, torch_models_mask())]
+    samples = [reference_tokens(sample) for sample in truncate(x, SHORT)]
     found = report.layers[0].steps["input"].hfc_lfc
     assert found == pytest.approx(average([sample["hfc_lfc"] for sample in samples]).item())
 
@@ -534,27 +431,10 @@ def test_tokens_attached_to_a_model_are_coefficients():
     assert [name.split(".")[-1] for name in layer.coefficients] == ["s", "t"]
 
 
-def test_tensors_that_are_changed_in_place_are_not_taken_for_steps():
-    class Parallel(Block):
-        def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-            y = self.mlp(self.norm2(x))
-            y += self.attn(self.norm1(x), mask)
-            return y + x
-
-    class Pair(Stack):
-        def __init__(self) -> None:
-            super().__init__()
-            self.blocks = nn.ModuleList([Parallel(), Parallel()])
-
-    x = torch.randn(2, 7, 12)
-    layer = diagnose(Pair(), x, mechanisms=[]).layers[0]
-    assert list(layer.steps) == ["input", "attention", "mlp"]
-
-
 def test_tokens_of_a_library_that_puts_the_sequence_first():
-    hf = models.hf
-    config = hf.XLNetConfig(vocab_size=31, d_model=24, n_head=3, n_layer=2, d_inner=20)
-    report = diagnose(hf.XLNetModel(config), {"input_ids": torch.randint(3, 31, (2, 9))})
+    forming = pytest.importorskip("tests.hosts.transformers.forming_models")
+    (case,) = (case for case in forming.TEXTS if case.family == "xlnet")
+    report = diagnose(case.build().float(), case.make_inputs())
     assert (report.num_samples, report.num_tokens) == (2, 9)
     assert len(report.layers[0].steps["input"].singular_values) == 9
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from torchaudio.models import Conformer
 
-from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
+from tests.hosts.helpers import filtered_modules, randomize, replace_maps, share_weights
 from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, make_inputs
 
 CAUSAL = torch.ones(N, N, dtype=torch.bool).triu(1)
@@ -196,15 +196,3 @@ def test_functions_of_tokens_see_the_padding_in_both_layouts():
         with pytest.raises(ValueError, match="FeatScale needs a batch of sequences without"):
             model(src, mask=CAUSAL)
     attach(build_encoder(), tokens=LayerScale, position="norms")
-
-
-def test_checkpointing_and_autocast():
-    layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
-
-    def run(u: Tensor, layer: Any = layer) -> Tensor:
-        return layer(u, u, u, need_weights=False)[0]
-
-    torch.utils.checkpoint.checkpoint(run, x.requires_grad_(), use_reentrant=False).sum().backward()
-    assert all(f.wK.grad.abs().max() > 0 for f in filters(layer))
-    with torch.autocast("cpu", torch.bfloat16):
-        assert run(x.float(), copy.deepcopy(layer).float()).dtype == torch.bfloat16

@@ -34,14 +34,6 @@ from tests.hosts.transformers.models import (
 all_families = pytest.mark.parametrize("family", FAMILIES)
 
 
-def test_gfsa_adds_the_papers_number_of_parameters_to_bert():
-    with torch.device("meta"):
-        model = hf.BertModel(hf.BertConfig())
-        before = model.num_parameters()
-        attach(model, GFSA).requires_grad_(True)
-    assert model.num_parameters() - before == 144
-
-
 @all_families
 def test_a_filter_is_the_dense_one_forward_and_backward(family):
     stock = build(family)

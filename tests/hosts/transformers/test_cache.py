@@ -11,7 +11,6 @@ from attention_core import attach
 from attention_core.filters import (
     GFSA,
     AttnScale,
-    Plain,
     ReAttention,
 )
 from torch import Tensor, nn
@@ -123,14 +122,6 @@ def test_layers_without_a_filter_keep_no_rows():
     assert_close(run_in_chunks(model, ids, cache, (3, 4)), model(ids).logits)
     assert [hasattr(layer, "rows") for layer in cache.layers] == [False, True]
     assert [row.keys.shape for row in cache.layers[1].rows] == [(2, 3, 7, 7)]
-
-
-def test_a_plain_filter_continues_from_any_cache():
-    model, given = attach(build("gpt2"), Plain), make_prompts()
-    options = {"max_new_tokens": 4, "do_sample": False}
-    expected = model.generate(**given, **options)
-    static = model.generate(**given, **options, cache_implementation="static")
-    assert torch.equal(static, expected)
 
 
 def test_other_caches_are_refused():

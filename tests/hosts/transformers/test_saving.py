@@ -127,19 +127,6 @@ def test_a_wrong_description_is_refused(tmp_path):
             load(hf.BertModel, tmp_path)
 
 
-def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(tmp_path, stranger):
-    attach(build("bert"), GFSA).save_pretrained(tmp_path)
-    config = tmp_path / "config.json"
-    text = config.read_text().replace("attention_core.GFSA", stranger.name)
-    config.write_text(text)
-    with pytest.raises(ValueError, match=rf"allow it by trust=\['{stranger.name}'\]"):
-        load(hf.BertModel, str(tmp_path))
-    assert not stranger.has_run
-    model = load(hf.BertModel, str(tmp_path), trust=[stranger.name])
-    assert stranger.has_run
-    assert type(filters(model)[0]).__name__ == "X"
-
-
 TOKENS = {
     "contranorm": (partial(ContraNorm, scale=0.4, identity=True, norm=False), "residual"),
     "learnable": (partial(ContraNorm, scale=0.4, temperature=2.0, learnable=True), "attention"),

@@ -16,16 +16,13 @@ from attention_core import (
     LowRank,
     Plain,
     Polynomial,
-    ReAttention,
     SelfAttention,
     Softmax,
     attach,
     detach,
     kernels,
-    penalties,
     spectral,
 )
-from attention_core.operators import masked_mean
 from torch import nn
 
 INF = math.inf
@@ -35,15 +32,10 @@ WRONG: list[tuple[Any, str, list[Any]]] = [
     (GFSA, "learn", [["w2"], "wK", 3]),
     (GFSA, "w0", [math.nan, INF, True, "x"]),
     (Polynomial, "basis", ["other", 3, ("x",)]),
-    (ReAttention, "num_heads", [0, "x"]),
     (FeatScale, "gain", [0, 3]),
     (ContraNorm, "temperature", [0.0, -1.0]),
-    (ContraNorm, "scale", [-0.1]),
-    (EigenSpectrum, "std", [-0.1]),
     (SelfAttention, "dropout", [-0.1, 1.0, 2.0]),
-    (kernels.AGF, "gamma", [-0.1]),
     (kernels.Longformer, "window", [0, 7]),
-    (kernels.Reformer, "buckets", [0, 7]),
     (kernels.Nystromformer, "kernel_size", [2]),
     (kernels.Performer, "eps", [-1.0]),
     (kernels.YOSO, "scale", [0.0, 1.5]),
@@ -71,13 +63,6 @@ def test_a_width_is_a_multiple_of_the_heads():
     for dim in (2, 7):
         with pytest.raises(ValueError, match=f"an even dim of at least 4, got {dim}"):
             EigenSpectrum(dim, kind="band-pass")
-
-
-def test_a_long_argument_is_cut_to_one_line():
-    with pytest.raises(TypeError) as refused:
-        GFSA(3, w0=torch.zeros(99, 99))
-    assert len(str(refused.value).splitlines()) == 1
-    assert len(str(refused.value)) < 120
 
 
 @pytest.mark.parametrize(
@@ -110,25 +95,16 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Softmax(Q, Q) @ Q[:, :, :6], ValueError, "7 keys got values of shape (2, 3, 6, 4)"),
     (lambda: LowRank(Q, Q[..., :2]), ValueError, "(2, 3, 7, 4) and (2, 3, 7, 2)"),
     (lambda: Diagonal(torch.zeros(3), dc=3), ValueError, "Diagonal.dc must be a whole number from"),
-    (lambda: GFSA(3)(A, Q[:, :, :6]), ValueError, "7 keys got values of shape (2, 3, 6, 4)"),
-    (lambda: GFSA(3)(A, Q[:, :2]), ValueError, "3 heads got values of shape (2, 2, 7, 4)"),
-    (lambda: SelfAttention(12, 3)(X[..., :9]), ValueError, "(batch, tokens, 12), got the shape"),
     (lambda: SelfAttention(12, 3)(X, BAD), ValueError, "got (2, 6) of torch.bool"),
     (lambda: SelfAttention(12, 3)(X, A[..., :6]), ValueError, "got a mask of shape (2, 3, 7, 6)"),
     (lambda: FeatScale(12)(X[..., :9]), ValueError, "(batch, tokens, 12), got the shape (2, 7, 9)"),
     (lambda: ContraNorm(12, 1)(X, edges=A[:, 0]), ValueError, "edges must be boolean, got torch"),
     (lambda: kernels.AGF(12, 3)(Q, Q[:1], X), ValueError, "(2, 3, 7, 4) and (1, 3, 7, 4)"),
-    (lambda: kernels.AGF(12, 3)(Q, Q, X, BAD), ValueError, "(batch, 7) or (batch, 1, 1, 7) of its"),
-    (lambda: masked_mean(Q, BAD[:, None, None]), ValueError, "6 keys got values of shape (2, 3,"),
-    (lambda: kernels.orthogonality_penalty(Q, Q, "x"), ValueError, "penalty_variant must be one"),
-    (lambda: spectral.matrix(Plain(), A[0, 0, 0]), ValueError, "A must be a tensor of at least 2"),
     (lambda: spectral.response(Plain(), A[0, 0, 0], 0), ValueError, "num_heads must be a whole"),
-    (lambda: spectral.response(Plain(), A[0, 0, 0], 1, 9), ValueError, "dc must be a whole number"),
     (lambda: spectral.singular_response(A, A[0]), ValueError, "got (2, 3, 7, 7) and (3, 7, 7)"),
     (lambda: spectral.hfc_lfc(X, BAD), ValueError, "hfc_lfc takes a boolean mask (..., 7)"),
     (lambda: attach(nn.Identity(), position="nope"), ValueError, "position must be one of attent"),
     (lambda: detach(None), TypeError, "detach.model must be an nn.Module, got None"),
-    (lambda: penalties(3).__enter__(), TypeError, "penalties.model must be an nn.Module, got 3"),
 ]
 
 

@@ -1,6 +1,5 @@
 """Helpers of all kernels: operands, precision, layers, and the step behind the filter."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from attention_core.checks import check_heads
 from attention_core.mechanism import Mechanism
-from attention_core.operators import allowed_pairs, masked_mean
+from attention_core.operators import allowed_pairs
 
 
 class Kernel(Mechanism):
@@ -20,28 +19,6 @@ class Kernel(Mechanism):
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         check_heads(type(self).__name__, dim=dim, num_heads=num_heads)
-
-
-class KernelOperator(ABC):
-    """The base of operators that need not form their map; `mask` is (B, 1, 1, N) or None."""
-
-    mask: Tensor | None
-
-    @abstractmethod
-    def __matmul__(self, v: Tensor) -> Tensor:
-        """Apply the map to values, (B, H, N, D)."""
-
-    @abstractmethod
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, N, N)."""
-
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N), in O(N^2) memory."""
-        return self @ self.eye()
 
 
 def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_core.checks import check_ints
-from attention_core.kernels.common import KernelOperator, autocast_disabled, zero_padding
-from attention_core.operators import LowRank, Softmax, apply_operator
+from attention_core.kernels.common import autocast_disabled, zero_padding
+from attention_core.operators import LinearMap, LowRank, Softmax, apply_operator
 
 
 class LandmarkOperator(LowRank):
@@ -37,12 +37,8 @@ class LandmarkOperator(LowRank):
             z = self.left @ (self.core @ (self.right.mT @ v.to(self.right.dtype)))
         return z.to(v.dtype)
 
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N)."""
-        return self.left @ self.core @ self.right.mT
 
-
-class PlusConvolution(KernelOperator):
+class PlusConvolution(LinearMap):
     r"""A map plus a convolution over the tokens, with one filter a head.
 
     .. math:: A v = B v + m \odot (w * (m \odot v))

@@ -61,10 +61,6 @@ class FeatureMap(LowRank):
             # sums of zero become 1: dividing by the tiniest number has an infinite gradient
             return (y[..., :-1] / rows.masked_fill(rows == 0, 1.0)).to(v.dtype)
 
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, N)."""
-        return self @ self.eye()
-
 
 class LinearAttention(Kernel):
     r"""Attention whose similarity is a product of features: linear in N.

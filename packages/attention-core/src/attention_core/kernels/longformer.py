@@ -5,11 +5,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.checks import check_even, check_ints
-from attention_core.kernels.common import Kernel, KernelOperator, at_least_float32, key_mask
-from attention_core.operators import identity_like
+from attention_core.kernels.common import Kernel, at_least_float32, key_mask
+from attention_core.operators import LinearMap, identity_like
 
 
-class Banded(KernelOperator):
+class Banded(LinearMap):
     r"""A map of a band around the diagonal and g full rows and columns.
 
     .. math:: (A v)_i = \sum_{|i - j| \le h,\, j \ge g} A_{ij} v_j + \sum_{j < g} A_{ij} v_j

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.kernels.common import KernelOperator
-from attention_core.operators import identity_like
+from attention_core.operators import LinearMap, identity_like
 
 
 class LSHChunks(NamedTuple):
@@ -77,7 +76,7 @@ def _take_rows(t: Tensor, index: Tensor) -> Tensor:
     return F.embedding(index + first * t.shape[-2], t.reshape(-1, t.shape[-1]))
 
 
-class LSHOperator(KernelOperator):
+class LSHOperator(LinearMap):
     r"""A map between tokens of neighboring buckets: gather, multiply each chunk, scatter.
 
     .. math:: A v = \sum_r P_r^\top W_r P_r v

@@ -11,13 +11,12 @@ from torch import Tensor
 from attention_core.checks import check_choices, check_numbers, check_positive, check_sizes
 from attention_core.kernels.common import (
     Kernel,
-    KernelOperator,
     at_least_float32,
     autocast_disabled,
     key_mask,
     zero_padding,
 )
-from attention_core.operators import identity_like
+from attention_core.operators import LinearMap, identity_like
 
 Gradient = Literal["exact", "surrogate"]
 Rest = tuple[int, bool, int]  # tau, surrogate, block
@@ -38,7 +37,7 @@ def collision_probability(S: Tensor) -> Tensor:
     return 1 - S.clamp(-1, 1).acos() / pi
 
 
-class Angular(KernelOperator):
+class Angular(LinearMap):
     r"""The expected map of tau random hyperplanes, which is never formed as a whole.
 
     .. math:: A_{ij} = m_i m_j (1 - \arccos(q_i^\top k_j) / \pi)^\tau

@@ -2,6 +2,7 @@
 
 from attention_core.operators.base import (
     MASK_THRESHOLD,
+    LinearMap,
     Operator,
     ValueFreeOutput,
     allowed_pairs,

@@ -47,6 +47,28 @@ class ValueFreeOutput:
         raise ValueError("this kernel has no values, so that it has no map")
 
 
+class LinearMap:
+    """The base of maps that need not be formed; `mask` is (B, 1, 1, M) boolean or None."""
+
+    mask: Tensor | None
+
+    def __matmul__(self, v: Tensor) -> Tensor:
+        """Apply the map to values, (B, H, M, D)."""
+        raise NotImplementedError
+
+    def eye(self) -> Tensor:
+        """Return the identity as values, (B, H, M, M)."""
+        raise NotImplementedError
+
+    def average(self, v: Tensor) -> Tensor:
+        """Average v over the valid keys."""
+        return masked_mean(v, self.mask)
+
+    def dense(self) -> Tensor:
+        """Return the map itself, (B, H, N, M), by applying it to the identity."""
+        return self @ self.eye()
+
+
 def apply_operator(A: Operator, v: Tensor) -> Tensor:
     """Return `A @ v`; torch.compile can trace this call, but not `@` of our classes."""
     return A.__matmul__(v)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_ints, check_numbers, check_tensors
-from attention_core.operators.base import check_values, identity_like, masked_mean
+from attention_core.operators.base import LinearMap, check_values, identity_like
 
 
-class LowRank:
+class LowRank(LinearMap):
     r"""A map of rank r as a product of two factors: linear attention.
 
     .. math:: A = L R^\top, \qquad A v = L (R^\top v)
@@ -38,20 +38,12 @@ class LowRank:
         check_values(v, self.right.shape[-2])
         return self.left @ (self.right.mT @ v)
 
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid keys."""
-        return masked_mean(v, self.mask)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, M)."""
-        return self.left @ self.right.mT
-
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, M, M)."""
         return identity_like(self.right, self.right.shape[-2])
 
 
-class Diagonal:
+class Diagonal(LinearMap):
     r"""A map in its own eigenbasis: `filter(Diagonal(lam), ones)` is the filter's response.
 
     .. math:: A = \mathrm{diag}(\lambda)
@@ -84,16 +76,12 @@ class Diagonal:
             constant[..., self.dc, :] = v[..., self.dc, :]
         return constant
 
-    def dense(self) -> Tensor:
-        """Return the map itself, (..., N, N)."""
-        return torch.diag_embed(self.values)
-
     def eye(self) -> Tensor:
         """Return the identity as values, (..., N, N)."""
         return identity_like(self.values.unsqueeze(-1), self.values.shape[-1])
 
 
-class Host:
+class Host(LinearMap):
     """A map given by the attention function of another library, with q, k and masks bound.
 
     Shapes: `apply` maps values (B, H, M, D) to (B, H, N, D) linearly; `like` is a tensor of values
@@ -125,10 +113,6 @@ class Host:
     def average(self, v: Tensor) -> Tensor:
         """Average v over the allowed keys, as the library defines them."""
         return v.mean(-2, keepdim=True) if self._average is None else self._average(v)
-
-    def dense(self) -> Tensor:
-        """Return the map itself, (B, H, N, M), by applying it to the identity."""
-        return self @ self.eye()
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, M, M)."""

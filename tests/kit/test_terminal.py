@@ -6,7 +6,7 @@ import json
 import pytest
 from experiment_kit.launch.execute import JobProgress, read_progress
 from experiment_kit.launch.jobs import Job
-from experiment_kit.pages.tables import PageTable, TableCell, print_page_table
+from experiment_kit.pages.tables import PageTable, print_page_table
 from rich.console import Console
 
 
@@ -16,8 +16,7 @@ def test_tables_fit_the_terminal_and_cut_nothing(width):
     rows = [["plain", "6,460,937", "0.7577", "0.9062", "0.9653", "0.8296", "0.594"]]
     rows += [["agf", "6,986,259", "0.9705", "0.875", "0.996", "0.9442", "0.5546"]]
     console = Console(width=width, record=True, file=io.StringIO())
-    cells = [[*map(TableCell, row)] for row in rows]
-    print_page_table(PageTable("title", head, cells), console)
+    print_page_table(PageTable("title", head, rows), console)
     text = console.export_text()
     assert all(cell in text for row in [head, *rows] for cell in row)
     assert "…" not in text

@@ -29,7 +29,6 @@ from experiment_kit.pages.tables import (
     MISSING,
     MeanDeviation,
     PageTable,
-    TableCell,
     find_best,
     print_page_table,
     write_page,
@@ -126,7 +125,7 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
             configs = plan_configs([e, replace(e, recipe=recipe)]).values()
             here, own = map(flatten_settings, configs)
             rows += [
-                [*map(TableCell, (e.method, name, here.get(name, MISSING), own.get(name, MISSING)))]
+                [e.method, name, here.get(name, MISSING), own.get(name, MISSING)]
                 for name in here | own
                 if here.get(name) != own.get(name)
             ]
@@ -152,9 +151,8 @@ def show_comparison(
     results = tabulate_methods(methods, records)
     print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
-    differing, shared = compare_settings(records)
     context = {
-        "title": title, "own": own, "results": results, "differing": differing, "shared": shared,
+        "title": title, "own": own, "results": results, "differing": compare_settings(records),
         "figures": draw_figures(methods, records, title), "runs": tabulate_runs(records, path),
     }  # fmt: skip
     try:
@@ -172,14 +170,16 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
     for record in records:
         for name, value in collect_numbers(record).items():
             found[name][record.label].append(value)
-    rows = [[TableCell(method)] for method in methods]
+    rows = [[method] for method in methods]
+    marked = []
     for name, values in found.items():
         means = {method: MeanDeviation.from_values(v) for method, v in values.items()}
         best = find_best(means, is_higher_better(name))
+        marked += [(methods.index(best), len(rows[0]))] if best is not None else []
         for method, row in zip(methods, rows, strict=True):
-            mean = means[method].mean if method in means else None
-            row.append(TableCell(format_mean(values.get(method, [])), mean, method == best))
-    return PageTable("results", ["method", *found], rows, MARKED if len(methods) > 1 else "")
+            row.append(format_mean(values.get(method, [])))
+    note = MARKED if len(methods) > 1 else ""
+    return PageTable("results", ["method", *found], rows, note, marked)
 
 
 def is_higher_better(name: str) -> bool | None:

@@ -35,7 +35,7 @@ from experiment_kit.launch.options import (
     shorten_key,
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs, set_option
-from experiment_kit.pages.tables import PageTable, TableCell, print_page_table
+from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.run import hold_lock, write_atomically
 from experiment_kit.run_files import is_finite, read_result, try_read
 
@@ -217,8 +217,7 @@ class Search:
         rows = [[str(n), *(t.params[key] for key in self.space), f"{t.value:.4g}"]
                 for n, t in enumerate(finished, start=1)]  # fmt: skip
         head = ["trial", *(shorten_key(key, self.space) for key in self.space), self.metric]
-        table = PageTable(self.path.name, head, [[*map(TableCell, row)] for row in rows])
-        print_page_table(table, console)
+        print_page_table(PageTable(self.path.name, head, rows), console)
         best = self.set_point(self.best)[0]
         sentence = (
             f"Chosen: {best.name}, {self.metric} {self.study.best_value:.4g}, the best of "

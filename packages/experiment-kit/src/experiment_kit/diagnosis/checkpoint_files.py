@@ -65,12 +65,7 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
 
 
 def strip_prefix(weights: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the weights under the prefix that gives most of them expected names and shapes.
-
-    >>> weights = {"net.w": torch.ones(2), "loss.w": torch.ones(3)}
-    >>> [*strip_prefix(weights, {"w": torch.zeros(2)})]
-    ['w']
-    """
+    """Return the weights under the prefix that gives most of them expected names and shapes."""
     prefixes = Counter(
         name.removesuffix(own)
         for name, weight in weights.items()

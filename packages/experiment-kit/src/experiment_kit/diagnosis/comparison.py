@@ -19,7 +19,7 @@ from attention_core.diagnosis.verdict import (
 from attention_core.plots import plot_curves
 
 from experiment_kit.pages.run_figures import PageFigure
-from experiment_kit.pages.tables import MISSING, PageTable, TableCell, embed_figure
+from experiment_kit.pages.tables import MISSING, PageTable, embed_figure
 from experiment_kit.run import write_atomically
 
 Reports = Mapping[str, Diagnosis]  # by the name of the model
@@ -36,27 +36,25 @@ _FOLLOWED = "Tokens after the last layer, without outliers, by step of checkpoin
 
 def tabulate_models(reports: Reports) -> PageTable:
     """Return a row for each stack of layers of each model, with differences from the first."""
-    rows: list[list[TableCell]] = []
+    rows: list[list[str]] = []
     first: dict[str, list[LayerDiagnosis]] = {}
     for name, report in reports.items():
         stacks = split_stacks(report.layers)
         for stack, layers in stacks.items():
             label = f"{name}, {stack}" if len(stacks) > 1 else name
-            rows.append([TableCell(label), *_compare_stack(layers, first.get(stack))])
+            rows.append([label, *_compare_stack(layers, first.get(stack))])
             first.setdefault(stack, layers)
     return PageTable("models", _HEAD, rows, _NOTE)
 
 
-def _compare_stack(
-    layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None
-) -> list[TableCell]:
-    depth, count = follow_tokens(layers), TableCell(str(len(layers)), len(layers))
+def _compare_stack(layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None) -> list[str]:
+    depth, count = follow_tokens(layers), str(len(layers))
     if depth is None:
-        return [count, TableCell("no verdict"), *[TableCell(MISSING)] * (len(_HEAD) - 3)]
+        return [count, "no verdict", *[MISSING] * (len(_HEAD) - 3)]
     kind = classify_smoothing(depth)
     return [
         count,
-        TableCell("does not" if kind == "none" else kind),
+        "does not" if kind == "none" else kind,
         _format_interval(depth.cosine),
         _format_interval(depth.factor),
         *(_compare_samples(layers, others, name) for name in ("token_cosine", "hfc_lfc")),
@@ -65,21 +63,21 @@ def _compare_stack(
 
 def _compare_samples(
     layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None, name: str
-) -> TableCell:
+) -> str:
     """Return the difference from the first model's last layer, paired by sample."""
     pair = [stack and stack[-1].output for stack in (layers, others)]
     values = [np.array(tokens.samples[name]) for tokens in pair if tokens]
     if len(values) < 2 or len(values[0]) != len(values[1]):
-        return TableCell(MISSING)
+        return MISSING
     with np.errstate(divide="ignore", invalid="ignore"):
         own, other = map(np.log, values) if name == "hfc_lfc" else values
         known = (own - other)[np.isfinite(own - other)].tolist()
-    return _format_interval(estimate_mean(known), "+.3f") if known else TableCell(MISSING)
+    return _format_interval(estimate_mean(known), "+.3f") if known else MISSING
 
 
-def _format_interval(interval: Interval, form: str = ".3g") -> TableCell:
+def _format_interval(interval: Interval, form: str = ".3g") -> str:
     mean, low, high = (format(value, form) for value in interval)
-    return TableCell(mean if low == high else f"{mean} [{low}, {high}]", interval.mean)
+    return mean if low == high else f"{mean} [{low}, {high}]"
 
 
 def draw_comparison(reports: Reports, steps: Mapping[str, int]) -> list[PageFigure]:

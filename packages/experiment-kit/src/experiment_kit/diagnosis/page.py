@@ -11,7 +11,7 @@ from attention_core.diagnosis.report import make_columns, number_layers
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
-from experiment_kit.pages.tables import PageTable, TableCell, embed_figure, write_page
+from experiment_kit.pages.tables import PageTable, embed_figure, write_page
 
 _LAYERS = (
     "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "
@@ -62,22 +62,18 @@ def write_diagnosis_page(
 def tabulate_layers(report: Diagnosis) -> PageTable:
     """Return a row for each attention layer."""
     columns = make_columns(report.layers)
-    numbers = [TableCell(name, i) for i, name in enumerate(number_layers(report.layers))]
-    names = [TableCell(layer.name) for layer in report.layers]
-    cells = [[TableCell(text, value) for value, text in column] for column in columns.values()]
-    rows = [*zip(numbers, names, *cells, strict=True)]
+    names = [layer.name for layer in report.layers]
+    cells = [[text for _, text in column] for column in columns.values()]
+    rows = [*zip(number_layers(report.layers), names, *cells, strict=True)]
     return PageTable("layers", ("layer", "attention", *columns), rows, _LAYERS)
 
 
 def tabulate_leverage(report: Diagnosis) -> PageTable | None:
     """Return a row for each coefficient, the largest first; None where none was asked for."""
     rows = [
-        [
-            TableCell(x.mechanism), TableCell(str(x.layer), x.layer), TableCell(x.coefficient),
-            *(TableCell(f"{value:.3g}", value) for value in (x.log_hfc_lfc, x.token_cosine)),
-        ]
+        [x.mechanism, str(x.layer), x.coefficient, f"{x.log_hfc_lfc:.3g}", f"{x.token_cosine:.3g}"]
         for x in report.leverage or ()
-    ]  # fmt: skip
+    ]
     head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
     return PageTable("leverage", head, rows) if rows else None
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
-from experiment_kit.pages.tables import MISSING, PageTable, TableCell, link_file
+from experiment_kit.pages.tables import MISSING, PageTable, link_file
 from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite, read_config, read_mapping, read_result, try_read
 
@@ -61,13 +62,7 @@ def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
 
 
 def summarize_seeds(series: Sequence[pd.Series]) -> pd.DataFrame:
-    """Return mean, lowest and highest of the seeds at the steps that all of them reached.
-
-    >>> summarize_seeds([pd.Series({1: 0.0, 2: 4.0, 3: 5.0}), pd.Series({1: 2.0, 2: 4.0})])
-       mean  low  high
-    1   1.0  0.0   2.0
-    2   4.0  4.0   4.0
-    """
+    """Return mean, lowest and highest of the seeds at the steps that all of them reached."""
     seeds = pd.concat(series, axis=1, join="inner").sort_index()
     return pd.DataFrame(
         {"mean": seeds.mean(axis=1), "low": seeds.min(axis=1), "high": seeds.max(axis=1)}
@@ -80,42 +75,30 @@ def tabulate_runs(records: Sequence[RunRecord], page: Path) -> PageTable:
     rows = []
     for record in records:
         seed, environment = record.result["seed"], record.result.get("environment") or {}
-        row = [TableCell(record.label), TableCell(str(seed), seed)]
-        for value in map(record.result["metrics"].get, metrics):
-            shown = is_finite(value)
-            row.append(TableCell(f"{value:.4g}", value) if shown else TableCell(MISSING))
+        values = map(record.result["metrics"].get, metrics)
+        numbers = (f"{value:.4g}" if is_finite(value) else MISSING for value in values)
         commit = str(environment.get("commit") or MISSING)[:10]
-        row.append(TableCell(f"{commit} modified" if environment.get("modified") else commit))
-        for path in (record.folder / name for name in FILES if record.folder):
-            href = link_file(path, page) if path.is_file() else ""
-            row.append(TableCell(path.stem if href else MISSING, href=href))
-        rows.append(row)
+        commit += " modified" * bool(environment.get("modified"))
+        files = [record.folder / name for name in FILES if record.folder]
+        link = Markup('<a href="{}">{}</a>').format
+        links = (link(link_file(x, page), x.stem) if x.is_file() else MISSING for x in files)
+        rows.append([record.label, str(seed), *numbers, commit, *links])
     head = ["run", "seed", *metrics, "commit", *(Path(name).stem for name in FILES)]
     return PageTable("runs", head, rows)
 
 
-def compare_settings(records: Sequence[RunRecord]) -> tuple[PageTable, dict[str, str]]:
-    """Return a table of the settings in which methods differ, and those that all share.
-
-    The first run of a method counts; seeds are left out.
-    """
+def compare_settings(records: Sequence[RunRecord]) -> PageTable:
+    """Return a table of the settings in which the first runs of methods differ, without seeds."""
     configs = {r.label: flatten_settings(r.config) for r in reversed(records) if r.config}
     configs = dict(reversed(configs.items()))
     names = list(dict.fromkeys(name for config in configs.values() for name in config))
     values = {name: [config.get(name, MISSING) for config in configs.values()] for name in names}
-    differing = {name: texts for name, texts in values.items() if len({*texts}) > 1}
-    shared = {name: texts[0] for name, texts in values.items() if name not in differing}
-    rows = [[TableCell(name), *map(TableCell, texts)] for name, texts in differing.items()]
-    return PageTable("settings that differ", ["setting", *configs], rows), shared
+    rows = [[name, *texts] for name, texts in values.items() if len({*texts}) > 1]
+    return PageTable("settings that differ", ["setting", *configs], rows)
 
 
 def flatten_settings(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of a run as text, without seeds and what is not set.
-
-    >>> kernel = {"class_path": "attention_core.AGF", "init_args": {"K": 3, "L": None}}
-    >>> flatten_settings({"seed_everything": 0, "model": {"kernel": kernel}})
-    {'model.kernel': 'attention_core.AGF', 'model.kernel.K': '3'}
-    """
+    """Return the settings of a run as text, without seeds and what is not set."""
     settings = select_settings(config)
     seed = settings.pop("seed_everything", None)
     (flat,) = pd.json_normalize(settings).to_dict("records")

@@ -8,7 +8,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,23 +30,17 @@ Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
-class TableCell:
-    """A cell of a page: its text, the `value` that it sorts by, and the address that it links."""
-
-    text: str
-    value: float | None = None
-    is_best: bool = False
-    href: str = ""
-
-
-@dataclass(frozen=True)
 class PageTable:
-    """A table of a page; `label` names it for screen readers, `note` stands below it."""
+    """A table of a page; `label` names it for screen readers, `note` stands below it.
+
+    A cell is text, or Markup such as a link; `best` has the rows and columns of bold ones.
+    """
 
     label: str
     head: Sequence[str]
-    rows: Sequence[Sequence[TableCell]]
+    rows: Sequence[Sequence[str]]
     note: str = ""
+    best: Collection[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
@@ -79,20 +73,12 @@ class MeanDeviation:
         return quantile * self.std / math.sqrt(self.count)
 
     def format(self, digits: int) -> str:
-        """Return mean, deviation and number of seeds as text.
-
-        >>> MeanDeviation(98.65, 0.38, 2).format(2), MeanDeviation(9.0, math.nan, 1).format(1)
-        ('98.65 ± 0.38 (2)', '9.0 (1)')
-        """
+        """Return mean, deviation and number of seeds as text."""
         deviation = "" if math.isnan(self.std) else f" ± {self.std:.{digits}f}"
         return f"{self.mean:.{digits}f}{deviation} ({self.count})"
 
     def format_interval(self, digits: int, sign: str = "") -> str:
-        """Return Student's 95 % interval of the mean as text; a dash for one value.
-
-        >>> MeanDeviation.from_values([1.0, 2.0, 3.0]).format_interval(2)  # 2 -+ 4.303 / sqrt(3)
-        '-0.48 to 4.48'
-        """
+        """Return Student's 95 % interval of the mean as text; a dash for one value."""
         if math.isinf(half := self.half_width):
             return "–"
         low, high = (round(self.mean + x, digits) + 0.0 for x in (-half, half))
@@ -100,14 +86,7 @@ class MeanDeviation:
 
 
 def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | None) -> Key | None:
-    """Return the key of the best mean whose confidence interval overlaps no other one.
-
-    Return None unless one interval is disjoint from all others.
-
-    >>> good, bad = MeanDeviation(70.0, 0.1, 3), MeanDeviation(60.0, 0.1, 3)
-    >>> find_best({"a": bad, "b": good}, True), find_best({"a": bad, "b": bad}, True)
-    ('b', None)
-    """
+    """Return the key of the best mean if its confidence interval overlaps no other one."""
     if higher_is_better is None or len(estimates) < 2:
         return None
     sign = 1 if higher_is_better else -1
@@ -119,7 +98,7 @@ def find_best(estimates: Mapping[Key, MeanDeviation], higher_is_better: bool | N
 
 def print_page_table(table: PageTable, console: Console) -> None:
     """Print a table below its label, in several parts where the terminal is narrow."""
-    frame = pd.DataFrame([[cell.text for cell in row] for row in table.rows], columns=table.head)
+    frame = pd.DataFrame(table.rows, columns=table.head)
     frame = frame.set_index(table.head[0]).rename_axis(index=None, columns=table.head[0])
     text = frame.to_string(line_width=console.width)
     console.print(f"{table.label}\n{text}", markup=False, highlight=False, soft_wrap=True)
@@ -147,9 +126,5 @@ def embed_figure(draw: Callable[[str], Any], label: str) -> Markup:
 
 
 def link_file(file: Path, page: Path) -> str:
-    """Return the address of a file relative to the page that names it.
-
-    >>> link_file(Path("runs/a b/log.txt"), Path("runs/reports/page.html"))
-    '../a%20b/log.txt'
-    """
+    """Return the address of a file relative to the page that names it."""
     return quote(Path(os.path.relpath(file, page.parent)).as_posix())

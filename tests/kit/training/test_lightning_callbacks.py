@@ -117,6 +117,7 @@ WORKING = {
     "EMA, and weights exchanged": [EMA(), name_callback(Swapping)],
     "EMA, and weights edited": [EMA(), name_callback(Editing)],
 }
+ROWS = {"pruning_fn": "random_structured", "pruning_dim": 0, "use_global_unstructured": False}
 REFUSED = {
     "BatchSizeFinder": ([name_callback("BatchSizeFinder")], "give data.init_args.batch_size"),
     "LearningRateFinder": ([name_callback("LearningRateFinder")], "model.optimizer.init_args.lr"),
@@ -131,11 +132,16 @@ REFUSED = {
         "make_pruning_permanent must be True",
     ),
     "a lottery ticket": ([PRUNING()], "use_lottery_ticket_hypothesis must be False"),
+    "rows of a bias": (
+        [PRUNING(**ROWS, use_lottery_ticket_hypothesis=False)],
+        "pruning_fn must be unstructured",
+    ),
+    "no backbone": ([name_callback("BackboneFinetuning")], "Probed has no backbone"),
 }
 
 
 HARMLESS = {  # no weights, and no choice of them
-    *("BackboneFinetuning", "BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint"),
+    *("BaseFinetuning", "BasePredictionWriter", "Callback", "Checkpoint"),
     *("DeviceStatsMonitor", "LambdaCallback", "LearningRateMonitor", "ModelSummary", "ProgressBar"),
     *("RichModelSummary", "RichProgressBar", "TQDMProgressBar", "ThroughputMonitor", "Timer"),
 }

@@ -200,7 +200,7 @@ class AppCLI(LightningCLI):
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
             given = _as_list(self.settings.trainer.callbacks)
-            check_callbacks(_as_list(options.callbacks), given)
+            check_callbacks(_as_list(options.callbacks), given, settings.model)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from attention_sequence.data import UEA, UEAShapes
-from attention_sequence.data.uea import interpolate_missing
+from attention_sequence.data.uea import interpolate_missing, read_ts_file
 from experiment_kit.errors import UserError
 from experiment_kit.papers.values import load_table
 from hypothesis import given
@@ -91,6 +91,13 @@ def test_bad_files_are_reported_in_a_sentence(train, test, sentence, tmp_path) -
         (folder / "X_TEST.ts").write_text(test)
     with pytest.raises(UserError, match=sentence):
         UEA("X", data_dir=str(tmp_path)).setup("fit")
+
+
+def test_a_label_that_the_header_does_not_list_is_named_once(tmp_path, capsys) -> None:
+    (tmp_path / "X.ts").write_text(HEAD + "1,2,3:4,5,6:a\n" + 2 * "1,2,3:4,5,6:A\n")
+    assert read_ts_file(tmp_path / "X.ts").labels.tolist() == ["a", "A", "A"]
+    text = f"{tmp_path}/X.ts, line 11: A is a class of its own: @classLabel does not list it\n"
+    assert capsys.readouterr().err == f"warning: {text}"
 
 
 def test_the_sizes_are_those_of_the_papers_table_9() -> None:

@@ -59,10 +59,12 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     Of a step with a time stamp, `(time, value)`, the value is kept.
     """
     header = {"@classlabel": True}
+    names: list[str] = []
     for number, line in enumerate(map(str.strip, read_text_lines(path)), 1):
         if line.startswith("@"):
-            key, *words = line.lower().split()
-            header[key] = words[:1] == ["true"]
+            key, *words = line.split()
+            header[key.lower()] = [word.lower() for word in words[:1]] == ["true"]
+            names = words[1:] if key.lower() == "@classlabel" else names
             if header.get("@targetlabel"):
                 raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
         elif line and line[0] not in "#%":
@@ -72,7 +74,12 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
                 raise UserError(f"{path}, line {number} is no series: {text}")
             if header.get("@timestamps"):
                 features = re.sub(r"\([^(),]*,([^(),]*)\)", r"\1", features)
-            yield number, features.split(":"), label.strip()
+            label = label.strip()
+            if names and label and label not in names:
+                text = f"{label} is a class of its own: @classLabel does not list it"
+                print(f"warning: {path}, line {number}: {text}", file=sys.stderr)
+                names = []  # one warning is enough
+            yield number, features.split(":"), label
 
 
 def read_ts_file(path: Path) -> SeriesSet:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
     BatchSizeFinder,
     LearningRateFinder,
     LearningRateMonitor,
@@ -250,13 +251,20 @@ class ProgressFile(Callback):
             self.path.unlink(missing_ok=True)
 
 
-def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any]) -> None:
-    """Refuse callbacks whose effect no result would show, and two that would share a state."""
+def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:
+    """Refuse callbacks whose effect no result would show, and two that would share a state.
+
+    Those that do not suit the model are refused as well.
+    """
     for callback, config in zip(callbacks, configs, strict=True):
         reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
         if isinstance(callback, ModelPruning):
             given, wanted = config.init_args, _PRUNING.items()
             reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
+            if "_structured" in str(given.pruning_fn):
+                reasons.append("pruning_fn must be unstructured: biases have one dimension")
+        if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
+            reasons.append(f"{type(model).__name__} has no backbone")
         for reason in reasons:
             name = type(callback).__name__
             raise UserError(f"trainer.callbacks: {name} is not supported: {reason}")

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, ContraNorm, FeatScale, LayerScale, SelfAttention, penalties
+from attention_core import AGF, ContraNorm, FeatScale, LayerScale, SelfAttention, penalties
 from torch import nn
 from torch.testing import assert_close
 
@@ -54,32 +54,11 @@ def test_tokens_that_leak_the_future_are_refused(x, tokens):
     SelfAttention(DIM, HEADS, tokens=LayerScale)(x, is_causal=True)
 
 
-SLOTS = {
-    "plain": {},
-    "filter": {"filter": GFSA},
-    "kernel": {"kernel": AGF},
-    "tokens": {"tokens": FeatScale},
-    "all": {"filter": GFSA, "kernel": AGF, "tokens": FeatScale, "dropout": 0.5},
-}
-all_slots = pytest.mark.parametrize("slots", SLOTS.values(), ids=SLOTS)
-
-
 def randomized(**slots) -> SelfAttention:
     layer = SelfAttention(DIM, HEADS, **slots)
     for weight in layer.parameters():
         nn.init.normal_(weight, std=0.5)
     return layer
-
-
-@all_slots
-def test_evaluation_without_gradients_is_training_without_dropout(x, valid, slots):
-    layer = randomized(**slots).eval()
-    with_gradients = layer(x, valid)
-    with torch.no_grad():
-        assert torch.equal(layer(x, valid), with_gradients)
-    layer = layer.train()
-    layer.dropout = 0.0
-    assert torch.equal(layer(x, valid), with_gradients)
 
 
 def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x):

@@ -50,9 +50,6 @@ def test_refuses_exactly_the_singular_parameters(K):
                 recurrence_steps("jacobi", K, a, b)
         else:
             assert np.isfinite(recurrence_steps("jacobi", K, a, b)).all()
-
-
-def test_refuses_singular_parameters_at_the_limits():
     for K, a, b in ((5, 1.1, -5.1), (1, 1.0, -3.0)):  # rounding; T_1 is constant
         with pytest.raises(ValueError, match="singular"):
             recurrence_steps("jacobi", K, a, b)

@@ -27,17 +27,20 @@ all_masks = pytest.mark.parametrize("kind", ALL_MASKS)
 
 
 @all_masks
-def test_softmax_is_the_literal_map(kind):
+def test_softmax_and_its_average_are_the_literal_maps(kind):
     (q, k, v), options = qkv(), ALL_MASKS[kind]()
     A, expected = Softmax(q, k, **options), reference.softmax_map(q, k, **options)
     assert_close(A.dense(), expected)
     assert_close(A @ v, expected @ v)
     assert_close(A @ A.eye(), expected)
+    J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
+    mean = average(A, v)
+    assert_close(mean.expand_as(v), J @ v)
+    assert (mean.shape[-2] == 1) == (kind in {"none", "padding", "scale", "heads", "float padding"})
 
 
 @all_masks
-@pytest.mark.parametrize("softcap", [None, 0.7])
-@pytest.mark.parametrize("has_sinks", [False, True])
+@pytest.mark.parametrize(("softcap", "has_sinks"), [(None, True), (0.7, False), (0.7, True)])
 def test_capped_logits_and_sinks_are_the_literal_map(kind, softcap, has_sinks):
     (q, k, v), options = qkv(), ALL_MASKS[kind]()
     sinks = torch.randn(H).double().requires_grad_() if has_sinks else None
@@ -71,15 +74,6 @@ def test_an_average_counts_the_given_pairs():
     bias = torch.where(allowed, 0.0, -100.0).double()
     expected = allowed.double() / allowed.sum(-1, keepdim=True) @ v
     assert_close(average(Softmax(q, k, bias, allowed=allowed), v), expected)
-
-
-@all_masks
-def test_average_is_the_literal_mean(kind):
-    (q, k, v), options = qkv(), ALL_MASKS[kind]()
-    J = reference.uniform(reference.allowed(q, k, options.get("mask"), "is_causal" in options))
-    mean = average(Softmax(q, k, **options), v)
-    assert_close(mean.expand_as(v), J @ v)
-    assert (mean.shape[-2] == 1) == (kind in {"none", "padding", "scale", "heads", "float padding"})
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

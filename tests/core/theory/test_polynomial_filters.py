@@ -45,13 +45,6 @@ def test_the_steps_of_its_proof(seed, n, K, scale):
     assert error <= terms[0] + terms[1] + (K - 1) * (terms[2] + terms[1]) + 1e-12  # eqs. 12-13
 
 
-@pytest.mark.parametrize("K", [3, 4, 7])
-def test_the_sharper_bound_is_attained_by_a_shift_and_the_printed_one_is_not(K):
-    shift = torch.eye(K + 2).double().roll(1, 0)
-    bound = theory.bound_power_error(shift, K)
-    assert bound.measured == bound.upper == 2 * (K - 1)
-
-
 def test_the_approximation_is_exact_for_two_orders_and_drifts_beyond():
     A = softmax_map(3, 6, 2.0)
     for K in (1, 2):

@@ -37,11 +37,6 @@ class GraphSVD(LowRank):
     Shapes: U, V (B, H, N, d), g broadcasts to U, mask (B, 1, 1, N) boolean or None.
 
     Source: eq. 7 of https://arxiv.org/abs/2505.08516
-
-    >>> U = V = torch.full((1, 1, 2, 2), 0.5)
-    >>> GraphSVD(U, torch.tensor(1.0), V).dense()
-    tensor([[[[0.5000, 0.5000],
-              [0.5000, 0.5000]]]])
     """
 
     def __init__(self, U: Tensor, g: Tensor, V: Tensor, mask: Tensor | None = None) -> None:

@@ -15,12 +15,6 @@ class LSHChunks(NamedTuple):
     Shapes: order (B, H, R, C, c), the token in each slot, padding and empty slots last; num_valid
     (B,), the number of valid tokens of a sample; last (B,), the chunk before the first, None where
     all rounds form one ring; slot (B, H, R, C c), the slot of each token.
-
-    >>> order = torch.tensor([2, 0, 1, 3]).view(1, 1, 1, 2, 2)
-    >>> chunks = LSHChunks.from_order(order, torch.tensor([4]), torch.tensor([1]))
-    >>> chunks.pair_chunks(chunks.order)[0, 0, 0]
-    tensor([[1, 3, 2, 0],
-            [2, 0, 1, 3]])
     """
 
     order: Tensor

@@ -85,16 +85,12 @@ class SOFT(Kernel):
         with autocast_disabled(q):
             q, y = at_least_float32(q), at_least_float32(y)
             left, S = gaussian_kernel(q, y), gaussian_kernel(y, y)
-            if valid is not None:
-                left, S = self._mask_padding(left, S, valid)
-            ridge = RIDGE * torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-            core = torch.linalg.inv(S + ridge)
+            eye = torch.eye(m, dtype=S.dtype, device=S.device)
+            if valid is not None:  # windows of padding are no landmarks: their block of S is I
+                windows = F.pad(valid, (0, -valid.shape[-1] % self.ratio))
+                filled = windows.view(len(valid), 1, 1, m, self.ratio).any(-1)  # (B, 1, 1, m)
+                left = left * valid.mT * filled
+                S = torch.where(filled & filled.mT, S, eye)
+            core = torch.linalg.inv(S + RIDGE * eye)
         A = LandmarkOperator(left, core, left, valid)
         return A if self.conv is None else PlusConvolution(A, self.conv, valid)
-
-    def _mask_padding(self, left: Tensor, S: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-        """Remove padding from the tokens, and from the landmarks: their block of S is I."""
-        windows = F.pad(valid, (0, -valid.shape[-1] % self.ratio))
-        filled = windows.view(len(valid), 1, 1, S.shape[-1], self.ratio).any(-1)  # (B, 1, 1, m)
-        eye = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
-        return left * valid.mT * filled, torch.where(filled & filled.mT, S, eye)

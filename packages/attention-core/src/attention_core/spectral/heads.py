@@ -8,7 +8,6 @@ from torch import Tensor
 
 from attention_core.checks import check_tensors
 from attention_core.spectral.maps import restrict_map
-from attention_core.spectral.tokens import check_token_mask
 
 # softmax gives less to forbidden keys, even where the mask adds only -100, as in Swin
 SMALLEST_WEIGHT = torch.finfo(torch.float32).tiny
@@ -35,7 +34,6 @@ def attention_entropy(A: Tensor, mask: Tensor | None = None, relative: bool = Fa
     A = A.to(torch.promote_types(A.dtype, torch.float32))
     queries = torch.ones_like(A[..., 0], dtype=torch.bool)
     if mask is not None:
-        check_token_mask("attention_entropy", A, mask)
         A = restrict_map(A, mask.unsqueeze(-2))
         queries = mask.unsqueeze(-2).expand(queries.shape)
     entropy = torch.special.entr(A).sum(-1)  # -inf for a negative entry
@@ -64,7 +62,6 @@ def head_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
         raise ValueError("spectral.head_cosine compares two heads or more, got a map of one")
     A = A.to(torch.promote_types(A.dtype, torch.float32))
     if mask is not None:
-        check_token_mask("head_cosine", A, mask)
         A = restrict_map(A, mask.unsqueeze(-2))
     unit = torch.nn.functional.normalize(A.flatten(-2), dim=-1)
     cosine = unit @ unit.mT

@@ -96,12 +96,7 @@ def _transform_valid(H: Tensor, valid: Tensor) -> Tensor:
 
 
 def restrict_map(H: Tensor, mask: Tensor) -> Tensor:
-    """Set the rows and columns of a map (..., N, N) at padding, where mask (..., N) is False, to 0.
-
-    >>> restrict_map(torch.ones(2, 2), torch.tensor([True, False]))
-    tensor([[1., 0.],
-            [0., 0.]])
-    """
+    """Set rows and columns of a map (..., N, N) to 0 where the mask (..., N) is False."""
     check_token_mask("restrict_map", H, mask)
     return H.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), 0.0)  # padding may be NaN
 
@@ -158,7 +153,6 @@ def map_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tensors("spectral.map_cosine", 3, A=A)
     if mask is None:
         return token_cosine(A.mT).mean(-1)
-    check_token_mask("map_cosine", A, mask)
     A, heads = restrict_map(A, mask.unsqueeze(-2)), (*A.shape[:-2], A.shape[-1])
     return token_cosine(A.mT, mask.unsqueeze(-2).expand(heads)).mean(-1)
 

@@ -79,7 +79,6 @@ def map_smoothing_rate(H: Tensor, mask: Tensor | None = None) -> Tensor:
     check_tensors("spectral.map_smoothing_rate", 2, H=H)
     H = H.to(torch.promote_types(H.dtype, torch.float32))
     if mask is not None:
-        check_token_mask("map_smoothing_rate", H, mask)
         H = restrict_map(H, mask)
         count = mask.sum(-1)[..., None, None].clamp(min=1)
         high = H - mask.unsqueeze(-1) * (H.sum(-2, keepdim=True) / count)

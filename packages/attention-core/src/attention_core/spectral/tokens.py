@@ -135,10 +135,6 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def count_directions(sigma: Tensor) -> Tensor:
-    """Return the exponential of the entropy of singular values (..., r), the effective rank (...).
-
-    >>> count_directions(torch.ones(3))
-    tensor(3.)
-    """
+    """Return the effective rank (...) of singular values (..., r)."""
     p = sigma / sigma.sum(-1, keepdim=True)
     return torch.special.entr(p).sum(-1).exp()

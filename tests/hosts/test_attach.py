@@ -115,14 +115,6 @@ def test_an_optimizer_that_exists_trains_what_is_attached():
     assert len(momentum.param_groups) == 1  # nothing is trained
 
 
-def test_a_failed_attach_leaves_the_optimizer_alone():
-    model = build()
-    optimizer = torch.optim.Adam(model.parameters())
-    with pytest.raises(ValueError, match="names none of the 2 layers"):
-        attach(model, GFSA, "5:", where=OwnAttention, optimizer=optimizer)
-    assert len(optimizer.param_groups) == 1
-
-
 @pytest.mark.parametrize("make_filter", [GFSA, Plain])
 def test_a_forward_that_a_hook_replaces_is_refused(make_filter):
     with torch.device("meta"):

@@ -387,12 +387,6 @@ def test_layers_are_selected_in_the_order_of_the_calls():
     assert part.layers[1] == whole.layers[2]
 
 
-def test_a_layer_that_is_shared_counts_each_time():
-    report = diagnose(models.build("albert"), make_padded("albert"))
-    assert [layer.index for layer in report.layers] == [0, 1]
-    assert report.layers[0].name == report.layers[1].name
-
-
 def test_sequence_first_tokens_are_measured_as_tokens():
     model, batch = torch_models.BUILDS["encoder-first"](), torch_models.make_inputs("encoder-first")
     report = diagnose(model, batch)

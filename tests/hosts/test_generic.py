@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import timm
 import torch
-from attention_core import GFSA, SelfAttention, Softmax, attach, detach
-from attention_core.hosts.generic import find_generic_adapter
+from attention_core import GFSA, Softmax, attach, detach
+from attention_core.hosts.selection import adapter_for
 from timm import models
 from timm.layers import attention2d
 from torch import Tensor, nn
@@ -38,7 +38,7 @@ def test_layers_that_reduce_their_keys_stay_plain():
         attention2d.MultiQueryAttention2d(12, num_heads=3, query_strides=2),
     ]
     for module in reducing:
-        assert find_generic_adapter(module) is None
+        assert adapter_for(module) is None
     model = timm.create_model("pvt_v2_b0", num_classes=0).eval()
     with pytest.warns(UserWarning, match="stays as it is: Attention"):
         attach(model, GFSA)
@@ -160,37 +160,6 @@ def test_where_names_a_class_of_ones_own(where):
     randomize(model)
     assert (model(x) - expected).abs().max() > 1e-3
     assert torch.equal(detach(model)(x), expected)
-
-
-def test_where_is_refused_in_a_sentence():
-    vit = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=0)
-    refused = [
-        ("Nope", ValueError, r"no module 'Nope'; it has timm\.layers.* without where"),
-        (nn.Conv1d, ValueError, "has no module of the class Conv1d"),
-        (lambda module: False, ValueError, "has no module that where accepts"),
-        (3, TypeError, "where must be a class, its name or a function of a module, got 3"),
-        ("Block", ValueError, r"holds an attention that attach knows: where='Attention'"),
-        (lambda module: True, ValueError, "and a part of it"),
-        ("Mlp", ValueError, "Mlp stores no number of heads"),
-    ]
-    for where, error, reason in refused:
-        with pytest.raises(error, match=reason):
-            attach(vit, GFSA, where=where)
-    assert not filtered_modules(vit)
-    assert len(filtered_modules(attach(vit, GFSA, where="Attention"))) == 2
-
-
-def test_models_without_known_attention_name_what_they_have():
-    with pytest.raises(ValueError, match="where='OwnAttention' filters its map, if it applies one"):
-        attach(make_own(), GFSA)
-    with pytest.raises(ValueError, match="no other module is named as attention"):
-        attach(nn.Linear(2, 2), GFSA)
-    with pytest.raises(ValueError, match="SelfAttention takes its mechanisms when it is made"):
-        attach(SelfAttention(4, 2), GFSA)
-    mobilevit = timm.create_model("mobilevitv2_050", num_classes=0)
-    path = r"timm\.models\.mobilevit\.LinearSelfAttention \(module 'stages\.2"
-    with pytest.raises(ValueError, match=path):
-        attach(mobilevit, GFSA)
 
 
 @pytest.mark.parametrize("make", [

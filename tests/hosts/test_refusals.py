@@ -7,14 +7,23 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from attention_core import AGF, GFSA, ContraNorm, EigenSpectrum, FeatScale, LayerScale, attach
+from attention_core import (
+    AGF,
+    GFSA,
+    ContraNorm,
+    EigenSpectrum,
+    FeatScale,
+    LayerScale,
+    SelfAttention,
+    attach,
+)
 from speechbrain.nnet.attention import MultiheadAttention
 from timm.layers.attention import Attention
 from timm.models import levit
 from torch import nn
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
-from tests.hosts.helpers import filtered_modules
+from tests.hosts.helpers import OwnAttention, filtered_modules
 from tests.hosts.transformers import models
 
 CONTRAST = partial(ContraNorm, scale=0.1)
@@ -85,6 +94,13 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     *((partial(models.build, name), NORMS, NO_MASK) for name in ("gpt2", "bert")),
     (partial(models.build, "bert"), NORMS | {"tokens": FeatScale}, NO_MASK),
     (speechbrain_models.build, NORMS, NO_MASK),
+    (timm_models.build, {"where": "Nope"}, r"no module 'Nope'; it has timm.* without where"),
+    (timm_models.build, {"where": nn.Conv1d}, "has no module of Conv1d"),
+    (timm_models.build, {"where": 3}, "where must be a class, its name or a function of a module"),
+    (timm_models.build, {"where": lambda module: True}, "and a part of it"),
+    (timm_models.build, {"where": "Mlp"}, "Mlp stores no number of heads"),
+    (OwnAttention, {}, "where='OwnAttention' filters its map, if it applies one"),
+    (lambda: SelfAttention(4, 2), {}, "takes its mechanisms when it is made"),
     (torch_models.build_encoder, NORMS, NO_MASK),
 ]  # fmt: skip
 
@@ -92,7 +108,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
 @pytest.mark.parametrize(("build", "options", "reason"), REFUSED)
 def test_attach_refuses_in_one_sentence(build, options, reason):
     model = build()
-    with pytest.raises(ValueError, match=reason) as refused:
+    with pytest.raises((TypeError, ValueError), match=reason) as refused:
         attach(model, GFSA, **options)
     assert len(str(refused.value).splitlines()) == 1
     assert not filtered_modules(model)

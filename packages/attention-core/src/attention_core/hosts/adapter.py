@@ -9,15 +9,7 @@ from attention_core import spectral
 from attention_core.operators import allowed_pairs
 
 # the names under which libraries store their number of heads
-NUM_HEADS_NAMES = (
-    "num_attention_heads",
-    "num_heads",
-    "attention_heads",
-    "n_heads",
-    "n_head",
-    "nhead",
-    "heads",
-)
+NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
 
 
 class Filtered:
@@ -62,6 +54,19 @@ class Filtered:
             f"torch.jit.script cannot read a filtered {self.host_class.__name__}: use "
             "torch.jit.trace or torch.export, or detach the mechanism"
         )
+
+
+def find_num_heads(module: Any) -> int | None:
+    """Return the number of heads that a module or its config stores under a common name."""
+    holders = (module, getattr(module, "config", None))
+    found = (getattr(holder, name, None) for holder in holders for name in NUM_HEADS_NAMES.split())
+    return next((number for number in found if isinstance(number, int)), None)
+
+
+def make_empty(make_adapter: Any, *args: Any) -> Any:
+    """Return an adapter for `copy` and `pickle`, whose class is made at run time."""
+    adapter = make_adapter(*args)
+    return adapter.__new__(adapter)
 
 
 def find_active(part: Any) -> Any:

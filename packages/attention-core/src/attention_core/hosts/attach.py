@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -27,7 +28,6 @@ from attention_core.hosts.hook_points import (
     find_import_path,
     find_positions,
     insert_tokens,
-    read_dim,
     remove_tokens,
 )
 from attention_core.hosts.restoration import restore_on_error
@@ -273,10 +273,11 @@ def _make_tokens(
     selected = [modules[i] for modules in found for i in select_layers(layers, len(modules))]
     if any(hasattr(module.get_submodule(point.target), "tokens") for module, point in selected):
         raise ValueError(f"position {position!r} has tokens already: detach them first")
-    made = [
-        (check_mechanism("tokens", make(read_dim(module, point))), module, point)
-        for module, point in selected
-    ]
+    made = []
+    for module, point in selected:
+        dim = attrgetter(point.dim)(module)
+        part = check_mechanism("tokens", make(dim if isinstance(dim, int) else dim[-1]))
+        made.append((part, module, point))
     pads_tokens = any(
         find_host(module).pads_tokens or isinstance(module, nn.MultiheadAttention)
         for module in model.modules()

@@ -1,18 +1,14 @@
 """The adapter of any module that applies one map: its forward runs, the product is replaced."""
 
-import inspect
 from functools import cache
-from types import FunctionType
 from typing import Any, ClassVar
 
 from torch import nn
 
-from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered
+from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered, find_num_heads, make_empty
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KERNEL_CLASSES, KNOWN_CLASSES
-
-SDPA = "scaled_dot_product_attention"
 
 
 class FilteredForward(Filtered):
@@ -28,17 +24,13 @@ class FilteredForward(Filtered):
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
-        """Return the number of heads that a module or its config stores under a common name."""
+        """Return the number of heads of a known class, or the one that a module stores."""
         known = KNOWN_CLASSES.get(find_import_path(module))
-        if known and known.num_heads:
-            return known.num_heads
-        for holder in (module, getattr(module, "config", None)):
-            for name in NUM_HEADS_NAMES:
-                if isinstance(num_heads := getattr(holder, name, None), int):
-                    return num_heads
+        if num_heads := (known and known.num_heads) or find_num_heads(module):
+            return num_heads
         raise ValueError(
             f"{type(module).__name__} stores no number of heads: set one of its attributes "
-            f"{', '.join(NUM_HEADS_NAMES)} before attach"
+            f"{NUM_HEADS_NAMES.replace(' ', ', ')} before attach"
         )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -59,8 +51,9 @@ class FilteredForward(Filtered):
         return y
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by the host's class: the adapter's class is made at run time."""
-        return _make_empty, (self.host_class, type(self).__bases__[0]), self.__dict__
+        """Copy and pickle by the host's class."""
+        args = (make_generic_adapter, self.host_class, type(self).__bases__[0])
+        return make_empty, args, self.__dict__
 
 
 @cache
@@ -75,37 +68,9 @@ def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[F
     return type(f"Filtered{host_class.__name__}", (base, host_class), body)
 
 
-def find_generic_adapter(module: nn.Module) -> type[FilteredForward] | None:
-    """Return the adapter of a module that is known to have one square map, None for any other."""
-    host_class: Any = type(module)
-    return make_generic_adapter(host_class) if has_square_map(module) else None
-
-
 def has_square_map(module: nn.Module) -> bool | None:
     """Return True if the map of a module is known to be square, False if not, None if unknown."""
+    if getattr(module, "sequence_reduction_ratio", 1) > 1:  # transformers' SegFormer
+        return False
     known = KNOWN_CLASSES.get(find_import_path(module))
     return None if known is None else known.is_square(module)
-
-
-def calls_sdpa(host_class: type[nn.Module]) -> bool:
-    """Return True if the forward of a class names `scaled_dot_product_attention`."""
-    code = getattr(inspect.unwrap(host_class.forward), "__code__", None)
-    return code is not None and SDPA in code.co_names
-
-
-def applies_map(host_class: type[nn.Module]) -> bool:
-    """Return True if a method of a class, or a function that it calls, applies a map."""
-    methods = [value for value in vars(host_class).values() if isinstance(value, FunctionType)]
-    called = [
-        function
-        for method in methods
-        for name in method.__code__.co_names
-        if isinstance(function := method.__globals__.get(name), FunctionType)
-        and function.__module__ == host_class.__module__
-    ]
-    return any({SDPA, "softmax"} & set(code.__code__.co_names) for code in methods + called)
-
-
-def _make_empty(host_class: Any, base: Any) -> Any:
-    adapter = make_generic_adapter(host_class, base)
-    return adapter.__new__(adapter)

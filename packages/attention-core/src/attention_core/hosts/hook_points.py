@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -67,7 +66,6 @@ class HostLibrary:
     find_adapter: Callable[[Any], type[Any] | None] = lambda host_class: None
     is_cross_attention: Callable[[str, nn.Module], bool] = has_cross_attention_name
     pads_tokens: bool = False
-    find_unsupported: Callable[[nn.Module], set[str]] | None = None
     update_config: Callable[[nn.Module], None] = lambda model: None
     plain_reason: str = "its queries and its keys are of different tokens, so its map has no powers"
 
@@ -122,12 +120,6 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
         ]
         found.append([(module, point) for module, point in points if point is not None])
     return found
-
-
-def read_dim(module: nn.Module, point: HookPoint) -> int:
-    """Return the number of channels of the tokens at a hook point."""
-    value = attrgetter(point.dim)(module)
-    return value if isinstance(value, int) else value[-1]
 
 
 def insert_tokens(

@@ -12,13 +12,7 @@ from torch.nn.utils import parametrize
 from attention_core.attention import SelfAttention
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
-from attention_core.hosts.generic import (
-    applies_map,
-    calls_sdpa,
-    find_generic_adapter,
-    has_square_map,
-    make_generic_adapter,
-)
+from attention_core.hosts.generic import has_square_map, make_generic_adapter
 from attention_core.hosts.hook_points import (
     find_attention_parts,
     find_host,
@@ -30,7 +24,7 @@ Layers = str | int | slice | Sequence[int]
 Where = str | type[nn.Module] | Callable[[nn.Module], bool]
 _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
-_CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool")  # their maps are not square
+_CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool|Output")  # no map, or none that is square
 _SHOWN = 3  # classes in a sentence
 # wrappers that read the parameters of a model once, and so never see those of a mechanism
 _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
@@ -77,8 +71,9 @@ def adapter_for(module: nn.Module) -> type[Filtered] | None:
     """Return the adapter of a module's class, or None for a class without one."""
     if isinstance(module, Filtered):
         return type(module)
-    adapter = find_host(module).find_adapter(type(module))
-    return adapter or find_generic_adapter(module)
+    host_class: Any = type(module)
+    adapter = find_host(module).find_adapter(host_class)
+    return adapter or (make_generic_adapter(host_class) if has_square_map(module) else None)
 
 
 def is_known_attention(module: nn.Module) -> bool:
@@ -112,7 +107,8 @@ def self_attention_modules(
             f"{find_host(named[0][1]).plain_reason}"
         )
     elif where is not None:
-        reason = f"has no module {_describe_where(where)}"
+        text = repr(where) if isinstance(where, str) else f"of {getattr(where, '__name__', where)}"
+        reason = f"has no module {text}"
         other = f"it has {_describe(*known)}, which attach finds without where" if known else ""
     if not other and not (named and not find_unknown_attention(model)):
         other = _describe_attention(model)
@@ -146,11 +142,6 @@ def _find_named_classes(
                 f"where names {_describe(name, module)} and a part of it, "
                 f"{find_import_path(held)}: one map would be filtered twice"
             )
-        if adapter_for(module) is None and (held := next(filter(adapter_for, inner), None)):
-            raise ValueError(
-                f"where names {_describe(name, module)}, which holds an attention that "
-                f"attach knows: where={find_host_class(held).__name__!r}"
-            )
     return [
         (name, m, adapter_for(m) or make_generic_adapter(find_host_class(m)))
         for name, m in named
@@ -160,12 +151,13 @@ def _find_named_classes(
 
 def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
     """Return the attention modules of a model without an adapter, the first of each class."""
-    known = {part for m in model.modules() if adapter_for(m) for part in m.modules()}
+    adapted = (m for m in model.modules() if adapter_for(m) and has_square_map(m) is not False)
+    known = {part for m in adapted for part in m.modules()}
     named = {
         name: module
         for name, module in model.named_modules()
         if module not in known
-        and (_ATTENTION_NAME.search(type(module).__name__) or calls_sdpa(type(module)))
+        and _ATTENTION_NAME.search(type(module).__name__)
         and not _CROSS_ATTENTION_NAME.search(type(module).__name__)
         and not any(child in known for child in module.modules())
     }
@@ -176,16 +168,12 @@ def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
 
 def warn_unsupported_attention(model: nn.Module) -> None:
     """Warn of attention classes in a model that have no adapter."""
-    # a library's own rule, or else all that looks like attention
-    rules = {host.find_unsupported for host in map(find_host, model.modules())}
     # a class that `where` named; `layers` may have left out some of its modules
     chosen = {find_host_class(m) for m in model.modules() if isinstance(m, Filtered)}
-    names = {name for rule in rules if rule is not None for name in rule(model)}
-    names |= {
+    names = {
         type(m).__name__
         for m in find_unknown_attention(model).values()
-        if find_host(m).find_unsupported is None
-        and (type(m) not in chosen or has_square_map(m) is False)
+        if type(m) not in chosen or has_square_map(m) is False
     }
     if names:
         warnings.warn(
@@ -201,25 +189,13 @@ def _describe_attention(model: nn.Module) -> str:
         return "SelfAttention takes its mechanisms when it is made, by filter=, kernel= and tokens="
     found = find_unknown_attention(model)
     if not found:
-        return (
-            "no other module is named as attention or calls scaled_dot_product_attention: pass "
-            "where=, the class of one that applies a map"
-        )
+        return "no other module is named as attention: pass where=, the class of one with a map"
     listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:_SHOWN])
     for module in found.values():
-        if applies_map(type(module)) and has_square_map(module) is None:
+        if has_square_map(module) is None:
             where = f"where={type(module).__name__!r}"
             return f"it has {listed}: {where} filters its map, if it applies one square map"
-    return (
-        f"it has {listed}, in which no call of softmax or scaled_dot_product_attention was found: "
-        "pass where=, the class of a module that calls one, or use attention_core.SelfAttention"
-    )
-
-
-def _describe_where(where: Where) -> str:
-    if isinstance(where, str):
-        return repr(where)
-    return f"of the class {where.__name__}" if isinstance(where, type) else "that where accepts"
+    return f"it has {listed}"
 
 
 def _describe(name: str, module: nn.Module) -> str:

@@ -3,7 +3,6 @@
 from attention_core.hosts.hook_points import HostLibrary
 from attention_core.hosts.transformers.adapter import (
     FilteredInterface,
-    find_unsupported_attention,
     is_cross_attention,
     make_adapter,
 )
@@ -17,6 +16,5 @@ HOST = HostLibrary(
     find_adapter=make_adapter,
     is_cross_attention=is_cross_attention,
     pads_tokens=True,
-    find_unsupported=find_unsupported_attention,
     update_config=write_config,
 )

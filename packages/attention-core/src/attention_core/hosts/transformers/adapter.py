@@ -9,15 +9,14 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered
-from attention_core.hosts.generic import FilteredForward, make_generic_adapter
+from attention_core.hosts.adapter import Filtered, find_num_heads, make_empty
+from attention_core.hosts.generic import FilteredForward, has_square_map, make_generic_adapter
 from attention_core.hosts.hook_points import (
     find_host_class,
     find_import_path,
     has_cross_attention_name,
 )
 from attention_core.hosts.known_classes import TRANSFORMERS_CLASSES, KnownClass
-from attention_core.hosts.selection import adapter_for
 from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
 from attention_core.hosts.transformers.interface import (
     FILTERED,
@@ -28,11 +27,8 @@ from attention_core.hosts.transformers.interface import (
 
 MODELS = "transformers.models."
 WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"
-# Florence-2 attends between the channels of each group
-NUM_HEADS_NAMES = ("num_attention_heads", "num_heads", "n_heads", "groups")
 CACHE_ARGS = ("past_key_values", "layer_past", "cache")  # the last since transformers 5.24
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
-NUM_PROJECTIONS = 3  # queries, keys and values
 WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, and -100 outside
 
 
@@ -48,10 +44,8 @@ class FilteredInterface(Filtered):
     @classmethod
     def count_heads(cls, module: Any) -> int:
         """Return the number of heads that a module, its config or its queries tell."""
-        for holder in (module, module.config):
-            for name in NUM_HEADS_NAMES:
-                if isinstance(num_heads := getattr(holder, name, None), int):
-                    return num_heads
+        if num_heads := find_num_heads(module):
+            return num_heads
         if isinstance(getattr(module, "q_proj", None), nn.Linear) and hasattr(module, "head_dim"):
             return module.q_proj.out_features // module.head_dim
         raise ValueError(f"{find_import_path(module)} stores no number of heads")
@@ -118,8 +112,8 @@ class FilteredInterface(Filtered):
         return self.host_class.forward(self, *args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by the host's class: the adapter's class is made at run time."""
-        return _make_empty, (self.host_class,), self.__dict__
+        """Copy and pickle by the host's class."""
+        return make_empty, (make_adapter, self.host_class), self.__dict__
 
 
 class FilteredForming(FilteredForward):
@@ -147,12 +141,6 @@ def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
     return rows
 
 
-def _make_empty(host_class: Any) -> Any:
-    adapter = make_adapter(host_class)
-    assert adapter is not None
-    return adapter.__new__(adapter)
-
-
 @cache
 def make_adapter(host_class: Any) -> type[Filtered] | None:
     """Return the adapter of a class whose forward looks its function up in AttentionInterface."""
@@ -175,31 +163,9 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
 def is_cross_attention(name: str, module: nn.Module) -> bool:
     """Recognize cross-attention by class (BERT), flag (GPT-2), name (BART) or reduced keys."""
     return (
-        _has_reduced_keys(module)
+        has_square_map(module) is False
         or "visual_attention" in name.split(".")[-2:]
         or "Cross" in find_host_class(module).__name__
         or bool(getattr(module, "is_cross_attention", False))
         or has_cross_attention_name(name, module)
     )
-
-
-def find_unsupported_attention(model: nn.Module) -> set[str]:
-    """Return the attention classes that have their own projections but no adapter."""
-    return {
-        find_host_class(module).__name__
-        for module in model.modules()
-        if "Attention" in type(module).__name__
-        and find_host_class(module).__module__.startswith(MODELS)
-        and _has_projections(module)
-        and (_has_reduced_keys(module) or all(adapter_for(m) is None for m in module.modules()))
-    }
-
-
-def _has_reduced_keys(module: Any) -> bool:
-    return getattr(module, "sequence_reduction_ratio", 1) > 1
-
-
-def _has_projections(module: nn.Module) -> bool:
-    linear = [part for part in module.children() if isinstance(part, nn.Linear)]
-    is_fused = any(part.out_features >= NUM_PROJECTIONS * part.in_features for part in linear)
-    return is_fused or len(linear) >= NUM_PROJECTIONS

@@ -12,6 +12,9 @@ from tests.apps.contract import find_run
 from tests.kit.tiny import APP, Classifier, Points, arguments
 
 
+TRUST = "--trust=tests.kit.tiny.Points"
+
+
 def fit(folder, *extra: str) -> Run:
     settings = ("--model.optimizer.init_args.lr=0.5", "--trainer.max_epochs=2")
     run_app(APP, ["fit", *arguments(folder, *settings, *extra)])
@@ -71,7 +74,7 @@ def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
 
 def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, capsys) -> None:
     short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}") for n in "13")
-    run_app(APP, ["fit", str(short.folder), "--trainer.max_epochs=3"])
+    run_app(APP, ["fit", str(short.folder), "--trainer.max_epochs=3", TRUST])
     (long,) = {*Run.find_all(tmp_path / "1")} - {short}
     assert f"{long.folder} starts from step 4 of {short.folder}" in capsys.readouterr().out
     one, two = (torch.load(run.checkpoint_folder / "step=12.ckpt")["state_dict"]
@@ -143,7 +146,7 @@ def test_a_finished_run_needs_no_data_and_no_record_of_it(tmp_path, monkeypatch,
 
 @pytest.mark.parametrize(("name", "metric"), [("best", "test/loss"), ("last", "last/loss")])
 def test_weights_are_tested_by_name(finished: Run, name, metric) -> None:
-    trainer = execute(AppCLI(APP, ["test", str(finished.folder), f"--ckpt_path={name}"]))
+    trainer = execute(AppCLI(APP, ["test", str(finished.folder), f"--ckpt_path={name}", TRUST]))
     expected = finished.read_result()["metrics"][metric]
     assert trainer.callback_metrics["test/loss"] == pytest.approx(expected)
 

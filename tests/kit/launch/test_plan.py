@@ -122,7 +122,7 @@ def test_linked_options_follow_their_sources(parses) -> None:
 
 
 @pytest.mark.parametrize("extra", [
-    ("--config={path}",), ("--model={path}",), ("--model.dim", "8"), ("-c", "model: {{dim: 8}}"),
+    ("--config={path}",), ("--model={path}",), ("--model.dim", "8"),
     ("--trainer={path}", "--model.dim=8"),
 ])  # fmt: skip
 def test_what_is_of_no_single_option_is_always_parsed(extra, tmp_path, parses) -> None:

@@ -46,7 +46,7 @@ def run(finished, tmp_path):
 
 def test_a_run_that_was_moved_is_verified_and_nothing_of_it_is_changed(run, capsys) -> None:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    verify_run(str(run), tolerance=0.0)
+    verify_run(str(run))
     printed = capsys.readouterr().out
     assert "test/accuracy" in printed
     assert f"verified {run}: 2 metrics" in printed

@@ -14,7 +14,7 @@ from timm.models.vision_transformer import VisionTransformer
 STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
 SCALARS = {
-    "train/loss": 1.0, "val/loss": 1.2, "train/epoch": 0.0, "val_smoothing/hfc_lfc/embedding": 0.9,
+    "train/loss": 1.0, "val/loss": 1.2, "val_smoothing/hfc_lfc/embedding": 0.9,
     "val_smoothing/hfc_lfc/layer_01": 0.5, "weights/condition_number/layer_00": 10.0,
     "weights/condition_number/layer_01": 30.0, "weights/psi/layer_00": -0.2,
 }  # fmt: skip
@@ -42,7 +42,7 @@ def write_run(
         writer = EventFileWriter(str(path))
         for step in range(STEPS):
             for tag, value in scalars.items():
-                value = step // 2 if tag == "train/epoch" else value * (1 - 0.1 * step)
+                value *= 1 - 0.1 * step
                 content = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
                 writer.add_event(Event(step=step, wall_time=step, summary=content))
         writer.close()

@@ -88,13 +88,7 @@ def answer_split(
 
 
 def read_answers(output: Any) -> list[Any]:
-    """Return the answers of a batch: texts, numbers, or the likeliest classes of logits.
-
-    >>> read_answers(torch.tensor([[0.1, 0.9], [2.0, 1.0]])), read_answers(torch.tensor([[0.5]]))
-    ([1, 0], [0.5])
-    >>> read_answers([("a.wav", "one two")])
-    ['one two']
-    """
+    """Return the answers of a batch: texts, numbers, or the likeliest classes of logits."""
     if not isinstance(output, torch.Tensor):
         return [text for _, text in output]
     if output.ndim > 2:

@@ -28,9 +28,8 @@ class FigureOptions:
     """The options of all figures.
 
     Args:
-        out: the folder of the figures, or a file for a single one, whose name ends in its format;
-            by default <folder>/figures
-        format: svg, png or pdf
+        out: the folder of the figures, or a file for a single one, whose name ends in .svg, .png or
+            .pdf; by default <folder>/figures
         theme: light or dark
         width: of the figure in inches, 3.4 for a column of a paper
         folder: the folder of the runs
@@ -39,7 +38,6 @@ class FigureOptions:
     """
 
     out: str = ""
-    format: Literal["svg", "png", "pdf"] = "svg"
     theme: Literal["light", "dark"] = "light"
     width: float = 7.0
     folder: str = "runs"
@@ -50,7 +48,7 @@ class FigureOptions:
         """Return the file of a figure; UserError for one of another format."""
         out = Path(self.out or f"{self.folder}/figures")
         if out.suffix == "" or out.is_dir():
-            return out / f"{entry.id}.{self.format}"
+            return out / f"{entry.id}.svg"
         if out.suffix[1:] not in FORMATS:
             raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
         return out

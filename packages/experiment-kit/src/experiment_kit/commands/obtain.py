@@ -2,7 +2,6 @@
 
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from experiment_kit.app_files import PREFIX, list_apps, read_entries
@@ -52,12 +51,11 @@ def obtain_data(data: str) -> None:
             print(*made, sep="\n")
 
 
-def obtain_weights(model: str, revision: str | None = None) -> None:
+def obtain_weights(model: str) -> None:
     """Download pretrained weights into the hub's cache: of a backbone, a timm model, a repository.
 
     Args:
         model: a name in configs/backbones.yaml, a model of timm, or a repository of the hub
-        revision: a commit or tag of the repository; by default the known one, else the newest
     """
     overlays = ((app, read_entries(f"{PREFIX}{app}", "backbone")) for app in list_apps())
     for app in (app for app, known in overlays if model in known):
@@ -66,6 +64,5 @@ def obtain_weights(model: str, revision: str | None = None) -> None:
             model = name
             break
     files = find_model_files(model)
-    files = replace(files, revision=revision or files.revision)
     folder = fetch_hub_files(files)
     print(f"{files.repo} at {folder.name}: {folder}")

@@ -53,11 +53,6 @@ def list_rows(
     """Yield a header and the row of each name: its text, its number, or its label and score.
 
     Texts come with their names, in any order. The score is the probability of the label.
-
-    >>> [*list_rows(["a", "b"], [[("b", "two"), ("a", "one")]], ())]
-    [('name', 'text'), ('a', 'one'), ('b', 'two')]
-    >>> [*list_rows(["a"], [torch.tensor([[0.0, 0.0, 20.0]])], ["x", "y", "z"])][1]
-    ('a', 'z', 1.0)
     """
     if not isinstance(outputs[0], torch.Tensor):
         texts = dict(pair for output in outputs for pair in output)

@@ -8,12 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from experiment_kit.app_files import find_app_folder, read_settings
 from experiment_kit.commands.index import write_index
 from experiment_kit.commands.table import (
-    Runs,
     list_needed_runs,
     print_failures,
     publish_table,
@@ -77,24 +74,21 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
         return
     make_folders(folder=chosen.folder)
     failures = run_missing(possible, chosen)
-    count = sum(_publish_cells(table, runs, root, console) for table in tables)
+    count = 0
+    for table in tables:
+        remark = " ".join(filter(None, [table.note, table.spec.remark]))
+        if measured := read_measurements(table.cells, runs):
+            spec = replace(table.spec, remark=remark)
+            publish_table(spec, measured, root / "tables", root)
+            count += 1
+        else:
+            console.print(f"{table.spec.table} has no measured cell", highlight=False)
     notes = {table.spec.table: table.note for table in tables}
     write_index(root / "tables", root / "index.md", notes)
     print_failures(found, runs, console)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
     if failures:
         raise UserError(f"{count_runs(failures)} did not finish; the others are in the index")
-
-
-def _publish_cells(table: SmokeRun, runs: Runs, root: Path, console: Console) -> bool:
-    """Publish the cells of a table that are measured; return False, and say so, if none is."""
-    remark = " ".join(filter(None, [table.note, table.spec.remark]))
-    found = read_measurements(table.cells, runs)
-    if found:
-        publish_table(replace(table.spec, remark=remark), found, root / "tables", root)
-    else:
-        console.print(f"{table.spec.table} has no measured cell", highlight=False)
-    return bool(found)
 
 
 @cache

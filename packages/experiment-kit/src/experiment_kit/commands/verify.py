@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from jsonargparse.typing import ClosedUnitInterval
 from rich.console import Console
 from rich.table import Table
 
@@ -18,18 +17,15 @@ TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch
 
 
-def verify_run(
-    run: str, tolerance: ClosedUnitInterval = TOLERANCE, trust: list[str] | str = ""
-) -> None:
+def verify_run(run: str, trust: list[str] | str = "") -> None:
     """Test the checkpoint of a finished run again, and compare the metrics with its result.
 
     A result that was edited, a config that is not the one that was run, and a metric that differs
-    by more than the tolerance are refused. Metrics of training, times and those of the last epoch
+    by more than 0.01 % are refused. Metrics of training, times and those of the last epoch
     are not recomputed.
 
     Args:
         run: the folder of the run
-        tolerance: the largest difference, as a share of the value: 0 to 1
         trust: classes, as package.Class, that the config of the run may name besides ours
     """
     folder = Path(run)
@@ -49,7 +45,11 @@ def verify_run(
     with restrict_classes(folder / "config.yaml", trust):
         measured = score_run(folder, config["app"])
     show_metrics(written, measured)
-    wrong = [n for n, v in written.items() if not is_close(v, measured.get(n), tolerance)]
+    wrong = [
+        name
+        for name, value in written.items()
+        if not math.isclose(value, measured.get(name, math.nan), rel_tol=TOLERANCE)
+    ]
     if wrong:
         raise UserError(
             f"{folder}/result.json is not what its checkpoint scores: {', '.join(wrong)}; another "
@@ -66,17 +66,6 @@ def score_run(folder: Path, app: str) -> dict[str, float]:
     arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
     trainer: Any = execute(AppCLI(load_app(app), arguments))
     return {name: value.item() for name, value in trainer.callback_metrics.items()}
-
-
-def is_close(written: float, measured: float | None, tolerance: float) -> bool:
-    """Return True for two numbers that differ by a share of the first, or are both NaN.
-
-    >>> is_close(0.5, 0.50001, 1e-4), is_close(0.5, None, 1e-4), is_close(2.0, 2.1, 1e-4)
-    (True, False, False)
-    """
-    if measured is None or math.isnan(written):
-        return measured is not None and math.isnan(measured)
-    return math.isclose(written, measured, rel_tol=tolerance)
 
 
 def show_metrics(written: dict[str, float], measured: dict[str, float]) -> None:

@@ -114,7 +114,6 @@ def plot_training_curves(
     methods: Mapping[str, Mapping[str, pd.DataFrame]],
     lines: Lines | None = None,
     width: float = WIDTH,
-    xlabel: str = "optimizer step",
 ) -> Figure:
     """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
     tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
@@ -133,7 +132,7 @@ def plot_training_curves(
             band = {"color": line["color"], "alpha": 0.15, "linewidth": 0}
             axis.fill_between(frame.index, frame["low"], frame["high"], **band)
         axis.set_title(tag)
-        show_integers(axis, xlabel)
+        show_integers(axis, "optimizer step")
     if lines is None:
         add_legend(figure, methods)
     return figure

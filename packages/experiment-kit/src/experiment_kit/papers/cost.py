@@ -69,13 +69,13 @@ _FREE_OF = {
     "attention_core.ContraNorm": {"scale"},
 }
 _SEATS = ("filter", "kernel", "tokens", "reparam")
-_FACTS = ("data", "backbone", "method", "recipe")
 
 
 class CountedRun(NamedTuple):
-    """A run of a table; `experiment` is without its seed, FLOPs and seconds are NaN if unknown."""
+    """A run of a row; `experiment` is without its seed, FLOPs and seconds are NaN if unknown."""
 
     table: str
+    row: str
     experiment: Experiment
     folder: Path
     is_done: bool
@@ -88,19 +88,19 @@ def plan_costs(
 ) -> list[CountedRun]:
     """Plan the runs of the cells of each table, and count their FLOPs."""
     wanted = dict.fromkeys(
-        (table, e)
+        (table, cell.row, e)
         for table, own in cells.items()
         for cell in own
         for e in (cell.experiment.start, cell.experiment)
         if e and cell.experiment.is_trained
     )
-    shown = track([e for _, e in wanted], "planning", console=console, transient=True)
+    shown = track([e for _, _, e in wanted], "planning", console=console, transient=True)
     planned = plan_configs_and_runs(shown, str(folder))
     costs = {make_seedless(e): config for e, (config, _) in planned.items()}
     flops = find_flops(costs, folder, console)
     return [
-        CountedRun(table, one, run.folder, run.has_result, flops[one], seconds)
-        for table, e in wanted
+        CountedRun(table, row, one, run.folder, run.has_result, flops[one], seconds)
+        for table, row, e in wanted
         for one, run in [(make_seedless(e), planned[e][1])]
         for seconds in [(try_read(run.read_result) or {}).get("seconds", math.nan)]
     ]
@@ -209,16 +209,15 @@ def format_sum(values: Sequence[float]) -> str:
 
 
 def group_runs(runs: Sequence[CountedRun]) -> dict[str, dict[str, list[CountedRun]]]:
-    """Return the runs of one table by what differs in their names, others by paper and table."""
+    """Return the runs of one table by row, others by paper and table."""
     groups: dict[str, dict[str, list[CountedRun]]] = defaultdict(lambda: defaultdict(list))
     is_one = len({run.table for run in runs}) == 1
-    varying = [f for f in _FACTS if len({getattr(r.experiment, f) for r in runs}) > 1] or ["method"]
     for run in runs:
-        e, paper = run.experiment, load_table(run.table).paper
-        options = (argument.rpartition(".")[2] for argument in e.args)
-        names = *(getattr(e, fact) for fact in varying), *options
-        title = run.table if is_one else PAPER_NAMES.get(paper, paper)
-        groups[title][" ".join(filter(None, names)) if is_one else run.table].append(run)
+        paper = load_table(run.table).paper
+        title, label = (
+            (run.table, run.row) if is_one else (PAPER_NAMES.get(paper, paper), run.table)
+        )
+        groups[title][label].append(run)
     if len(groups) > 1:
         groups["all papers"] = {
             t: [r for own in g.values() for r in own] for t, g in groups.items()

@@ -1,6 +1,6 @@
 """A table for the terminal, and its page in Markdown: the numbers, their statistics, their runs."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -108,14 +108,6 @@ def print_table(
     console.print(table if table.row_count else f"no cell of {profile}, {protocol} is measured")
 
 
-def group_shown(cells: Iterable[CellResult]) -> Iterator[tuple[str, list[CellResult]]]:
-    """Yield the cells of each row that has a printed or a measured one."""
-    for row, own in groupby(cells, attrgetter("row")):
-        found = [*own]
-        if any(cell.printed or cell.estimate for cell in found):
-            yield row, found
-
-
 def render_markdown(results: TableResults, out: Path) -> str:
     """Write the page of a table in the folder of its published runs."""
     spec, paper = results.spec, results.paper
@@ -154,9 +146,11 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     paper, labels = results.paper, results.spec.labels
     head = ["method", *(paper.headings[key] for key in paper.measurable)]
     body, sections = [], list_sections(results)
-    for row, own in group_shown(results.list_cells(profile, protocol)):
-        section = sections.get((profile, protocol, row))
-        body.append([escape_markdown(labels[row]), *(_render_cell(cell, section) for cell in own)])
+    for row, group in groupby(results.list_cells(profile, protocol), attrgetter("row")):
+        own, section = [*group], sections.get((profile, protocol, row))
+        if any(cell.printed or cell.estimate for cell in own):
+            cells = (_render_cell(cell, section) for cell in own)
+            body.append([escape_markdown(labels[row]), *cells])
     yield render_table([*map(escape_markdown, head)], body)
     for caption, lines in list_statistics(results, profile, protocol).items():
         head, *rows = ([*map(escape_markdown, line)] for line in lines)

@@ -31,11 +31,7 @@ def disambiguate(
     number: str = "{} ({})",
     with_equal: bool = False,
 ) -> list[str]:
-    """Add to each name the facts that differ among the rows that share it, or all of these facts.
-
-    >>> disambiguate(["DeiT-S", "DeiT-S", "CaiT-S"], [{"layers": 12}, {"layers": 24}, {}])
-    ['DeiT-S, layers=12', 'DeiT-S, layers=24', 'CaiT-S']
-    """
+    """Add to each name the facts that differ among the rows that share it, or all of them."""
     found = list(names)
     for fact in dict.fromkeys(fact for row in facts for fact in row):
         values: dict[str, list[Any]] = defaultdict(list)

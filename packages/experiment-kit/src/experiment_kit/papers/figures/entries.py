@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from attention_core import diagnose
 from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.batches import ModelInputs
@@ -225,11 +224,6 @@ class DrawnModel:
             return M[0].float()[..., valid, :][..., valid]
 
         return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]
-
-    def average_response(self) -> list[float]:
-        """Return the mean response of the heads of the last layer."""
-        heads = torch.tensor(self.diagnosis.layers[-1].responses, dtype=torch.float64)
-        return heads.mean(0).tolist()
 
 
 def load_run_model(label: str, folder: Path, trust: Sequence[str] | str = ()) -> DrawnModel:

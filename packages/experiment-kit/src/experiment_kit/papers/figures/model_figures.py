@@ -68,7 +68,7 @@ def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
         last = model.diagnosis.layers[-1].output
         sigma, gains = spectral.singular_response(model.maps[-1].A, model.maps[-1].H)
         measured[label] = {
-            "response": model.average_response(),
+            "response": torch.tensor(model.diagnosis.layers[-1].responses).mean(0).tolist(),
             "signed_token_cosine": model.diagnosis.curve("signed_token_cosine"),
             "singular_values": last.singular_values if last else [],
             "singular_response": (sigma.mean(0).tolist(), gains.mean(0).tolist()),

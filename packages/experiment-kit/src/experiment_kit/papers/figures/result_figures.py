@@ -29,7 +29,7 @@ TOKENS = 32
 Means = Mapping[tuple[str, str], float]  # by row and column
 RATIO = r"\w+/hfc_lfc/layer_(\d+)"
 CONDITION, SPECTRUM = r"\w+/condition_number/layer_(\d+)", r"\w+/psi/layer_(\d+)(/mean)?"
-LOSSES, EPOCH = ("train/loss", "val/loss"), "train/epoch"
+LOSSES = ("train/loss", "val/loss")
 Curves = dict[str, pd.DataFrame]  # by the title of their panel
 
 
@@ -207,16 +207,16 @@ RESULT_FIGURES: dict[str, Callable[[FigureEntry, Path, float], Figure]] = {
 
 
 def draw_training(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure:
-    """Draw the losses by epoch: the mean over seeds, with a band."""
+    """Draw the losses by step: the mean over seeds, with a band."""
 
     def summarize(seeds: Sequence[Mapping[str, pd.Series]]) -> Curves:
-        runs = [_count_epochs(scalars) for scalars in seeds]
-        series = {tag: [run[tag] for run in runs if tag in run] for tag in LOSSES}
+        series = {tag: [run[tag] for run in seeds if tag in run] for tag in LOSSES}
         return {tag: summarize_seeds(found) for tag, found in series.items() if found}
 
-    tags, what = "|".join([*LOSSES, EPOCH]), "losses in their folders"
-    methods = _read_curves(entry, panels, tags, summarize, what)
-    return plot_training_curves(methods, width=width, xlabel="epoch")
+    what = "losses in their folders"
+    return plot_training_curves(
+        _read_curves(entry, panels, "|".join(LOSSES), summarize, what), width=width
+    )
 
 
 def draw_ratio_history(entry: FigureEntry, panels: PanelRuns, width: float) -> Figure:
@@ -261,19 +261,6 @@ def _read_curves(
     if not any(found.values()):
         raise UserError(f"{entry.id} cannot be drawn: its runs have no {what}")
     return {label: curves for label, curves in found.items() if curves}
-
-
-def _count_epochs(scalars: Mapping[str, pd.Series]) -> dict[str, pd.Series]:
-    """Return the scalars by epoch, which loggers write beside them; by step where they do not."""
-    epochs = scalars.get(EPOCH)
-    steps = 1.0
-    if epochs is not None and len(epochs):
-        steps = (epochs.index[-1] + 1) / (epochs.iloc[-1] + 1)
-    return {
-        tag: pd.Series(series.to_numpy(), (series.index.to_numpy() + 1) / steps)
-        for tag, series in scalars.items()
-        if tag != EPOCH
-    }
 
 
 RUN_FIGURES: dict[str, Callable[[FigureEntry, PanelRuns, float], Figure]] = {

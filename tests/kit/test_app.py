@@ -11,7 +11,6 @@ from experiment_kit.run import Run
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, Classifier, Points, arguments
 
-
 TRUST = "--trust=tests.kit.tiny.Points"
 
 

@@ -214,10 +214,8 @@ def group_runs(runs: Sequence[CountedRun]) -> dict[str, dict[str, list[CountedRu
     is_one = len({run.table for run in runs}) == 1
     for run in runs:
         paper = load_table(run.table).paper
-        title, label = (
-            (run.table, run.row) if is_one else (PAPER_NAMES.get(paper, paper), run.table)
-        )
-        groups[title][label].append(run)
+        title = run.table if is_one else PAPER_NAMES.get(paper, paper)
+        groups[title][run.row if is_one else run.table].append(run)
     if len(groups) > 1:
         groups["all papers"] = {
             t: [r for own in g.values() for r in own] for t, g in groups.items()

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import GFSA, SelfAttention, Softmax, filters
+from attention_core import GFSA, SelfAttention, Softmax
 from torch import nn
 from torch.testing import assert_close
 
@@ -41,17 +41,6 @@ def test_a_filter_is_that_of_the_cpu(case, masked):
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_a_kernel_is_that_of_the_cpu(case, masked):
     compare_devices(layer_of(case), gaps() if masked else None)
-
-
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_one_dropout_mask_for_all_applications(is_causal):
-    q, k, v = (torch.randn(2, 3, 65, 16, device="cuda") for _ in range(3))
-    filter = filters.share_dropout(GFSA(3, wK=0.5).cuda())
-    torch.manual_seed(1)
-    y = filter(Softmax(q, k, is_causal=is_causal, dropout=0.3), v)
-    torch.manual_seed(1)
-    A = nn.functional.dropout(Softmax(q, k, is_causal=is_causal).dense(), 0.3)
-    assert_close(y, filter(A, v), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -36,16 +36,6 @@ def test_is_its_equation(training, kind):
     assert_close(*gradients([q, k, v, *filter.parameters()], ours, dense), **TIGHT)
 
 
-def test_running_statistics():
-    (q, k, v), filter = qkv(), ReAttention(H).double()
-    A = reference.softmax_map(q, k)
-    mixed = filter.mix(A).detach()
-    trained = filter(A, v)
-    assert_close(filter.norm.running_mean, 0.1 * mixed.mean((0, 2, 3)))
-    assert_close(filter.norm.running_var, 0.9 + 0.1 * mixed.var((0, 2, 3)))
-    assert not torch.allclose(filter.eval()(A, v), trained)
-
-
 def test_refuses_what_it_cannot_mix():
     filter = ReAttention(H)
     with pytest.raises(ValueError, match=r"4 queries and 6 keys; use Plain for cross-attention"):

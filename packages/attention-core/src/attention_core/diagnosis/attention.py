@@ -180,20 +180,12 @@ def form_map(call: AttentionCall) -> Tensor | None:
         q, k, scale = q.flatten(0, -4), k.flatten(0, -4), node.kwargs.get("scale")
         return Softmax(q, k, mask, bool(is_causal), 0.0, scale).dense().reshape(shape)
     if call.kind == TORCH:
-        return _call_torch(node)
-    A: Tensor = _read_value(call.map)
-    return A.permute(call.axes)
-
-
-def _call_torch(node: Node) -> Tensor:
-    """Call torch's function again for the map of each head."""
-    args, kwargs = tree_map(_read_value, (node.args, node.kwargs))
-    kwargs |= {"need_weights": True, "average_attn_weights": False, "training": False}
-    if kwargs.get("attn_mask") is None and kwargs.get("is_causal"):
-        kwargs["is_causal"] = False
-    A: Any
-    _, A = F.multi_head_attention_forward(*args, **kwargs)
-    return A
+        args, kwargs = tree_map(_read_value, (node.args, node.kwargs))
+        kwargs |= {"need_weights": True, "average_attn_weights": False, "training": False}
+        if kwargs.get("attn_mask") is None:
+            kwargs["is_causal"] = False
+        return F.multi_head_attention_forward(*args, **kwargs)[1]
+    return _read_value(call.map).permute(call.axes)
 
 
 def _read_value(value: Any) -> Any:

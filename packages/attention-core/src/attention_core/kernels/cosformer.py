@@ -48,19 +48,15 @@ class Cosformer(Kernel):
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> FeatureMap:
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, k)
-        angle = self._position_angles(at_least_float32(q), valid)
+        n, dtype = q.shape[-2], at_least_float32(q).dtype
+        i = torch.arange(1, n + 1, dtype=dtype, device=q.device).unsqueeze(-1)
+        M: Tensor | int = n
+        if valid is not None and self.horizon == "real":
+            M = (i * valid.mT).amax(-2, keepdim=True).clamp(min=1)
+        angle = math.pi / 2 * i / M  # (N, 1), or (B, 1, N, 1) where samples differ in M
         cos, sin = angle.cos(), angle.sin()
         left, right = (
             torch.cat([t * cos, t * sin], -1)
             for t in (at_least_float32(q).relu(), at_least_float32(k).relu())
         )
         return FeatureMap(left, right, valid, floor=self.eps)
-
-    def _position_angles(self, like: Tensor, valid: Tensor | None) -> Tensor:
-        """Return pi i / 2M of each position, (N, 1), or (B, 1, N, 1) where samples differ in M."""
-        n = like.shape[-2]
-        i = torch.arange(1, n + 1, dtype=like.dtype, device=like.device).unsqueeze(-1)
-        if valid is None or self.horizon == "padded":
-            return math.pi / 2 * i / n
-        M = (i * valid.mT).amax(-2, keepdim=True).clamp(min=1)
-        return math.pi / 2 * i / M

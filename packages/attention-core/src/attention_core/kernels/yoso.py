@@ -109,7 +109,11 @@ class _BlockwiseMap(torch.autograd.Function):
                 power = _raise(c, tau - 1)
                 W = power * c
                 dv += W.mT @ grad
-                slope = W * (tau / 2) if surrogate else _map_slope(S, power, tau)
+                if surrogate:
+                    slope = W * (tau / 2)
+                else:  # 0 at |S| = 1, an extremum of W in q and k
+                    slope = power * (tau / pi) * ((1 - S) * (1 + S)).rsqrt()
+                    slope = slope.masked_fill(S.abs() >= 1, 0.0)
                 dS = (grad @ v.mT) * slope
                 dq[..., rows, :] = dS @ k
                 dk += dS.mT @ queries
@@ -122,12 +126,6 @@ def _raise(c: Tensor, power: int) -> Tensor:
         return c if power else torch.ones_like(c)
     half = _raise(c, power // 2)
     return half * half * c if power % 2 else half * half
-
-
-def _map_slope(S: Tensor, power: Tensor, tau: int) -> Tensor:
-    """Return dW/dS from c^(tau - 1); 0 at |S| = 1, an extremum of W in q and k."""
-    slope = power * (tau / pi) * ((1 - S) * (1 + S)).rsqrt()
-    return slope.masked_fill(S.abs() >= 1, 0.0)
 
 
 def _row_blocks(q: Tensor, block: int) -> Iterator[slice]:

@@ -41,19 +41,14 @@ def basis_terms(
     """Yield the basis polynomials of an operator applied to values: T_0(A) v, T_1(A) v, ..."""
     older, newer = v, v
     yield v
-    for step in steps:
-        older, newer = newer, combine_step(step, apply(newer), newer, older)
+    for a, b, c in steps:  # in few operations
+        Au = apply(newer)
+        if a + b == 1 and Au.dtype == newer.dtype:  # autocast may have lowered the precision of one
+            term = Au if b == 0 else lerp(newer, Au, a)
+        else:
+            term = (a * Au).add(newer, alpha=b) if b else a * Au
+        older, newer = newer, term.sub(older, alpha=c) if c else term
         yield newer
-
-
-def combine_step(step: Step, Au: Tensor, newer: Tensor, older: Tensor) -> Tensor:
-    """Return a A u + b u - c w for u = `newer` and w = `older`, in few operations."""
-    a, b, c = step
-    if a + b == 1 and Au.dtype == newer.dtype:  # autocast may have lowered the precision of one
-        term = Au if b == 0 else lerp(newer, Au, a)
-    else:
-        term = (a * Au).add(newer, alpha=b) if b else a * Au
-    return term.sub(older, alpha=c) if c else term
 
 
 def horner_terms(

@@ -22,7 +22,10 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1
     height = min(0.7, 9.0 / rows)
     # axes that share limits by matplotlib take a minute for 144 cells: each tells all others
     figure, axes = make_panels(rows * heads, heads, height, width, pad=0.015)
-    limits = _find_limits(responses)
+    # around all positive gains, with a margin of a twentieth on a log scale
+    known = [g for layer in responses for head in layer for g in head if 0 < g < math.inf]
+    low, high = min(known, default=1.0), max(known, default=1.0)
+    margin = max((high / low) ** 0.05, 1.01)
     for index, axis in enumerate(axes):
         layer, head = divmod(index, heads)
         if head >= len(responses[layer]):
@@ -31,7 +34,7 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1
         gains = responses[layer][head]
         x = torch.linspace(0, 1, len(gains), dtype=torch.float64).tolist()
         axis.plot(x, gains, color=get_line(None, [""], "")["color"], linewidth=1)
-        axis.set(xlim=(0, 1), yscale="log", ylim=limits, xticks=[0, 1])
+        axis.set(xlim=(0, 1), yscale="log", ylim=(low / margin, high * margin), xticks=[0, 1])
         axis.tick_params(labelsize=6, length=2)
         axis.minorticks_off()
         axis.label_outer()
@@ -43,14 +46,6 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1
     figure.supxlabel("frequency / Nyquist", fontsize=8)
     figure.supylabel("gain, by layer", fontsize=8)
     return figure
-
-
-def _find_limits(responses: Grid) -> tuple[float, float]:
-    """Return limits around all positive gains, with a margin of a twentieth on a log scale."""
-    gains = [g for layer in responses for head in layer for g in head if 0 < g < math.inf]
-    low, high = min(gains, default=1.0), max(gains, default=1.0)
-    margin = max((high / low) ** 0.05, 1.01)
-    return low / margin, high * margin
 
 
 def plot_attention_maps(

@@ -37,12 +37,12 @@ class Items(Dataset):
 
 
 class Net(LightningModule):
-    def __init__(self, workers=0, validate=False, seed=1, batch=BATCH, repeats=1):
+    def __init__(self, workers=0, validate=False, batch=BATCH, repeats=1):
         super().__init__()
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(3, 1)
         self.workers, self.validate, self.seen = workers, validate, []
-        self.options = {"batch_size": batch, "seed": seed, "repeats": repeats}
+        self.options = {"batch_size": batch, "seed": 1, "repeats": repeats}
 
     def training_step(self, batch, batch_idx):
         index, x, drawn, worker_seed = batch
@@ -147,13 +147,12 @@ def test_a_last_incomplete_batch_is_dropped_unless_it_is_the_only_one(batch, cou
     assert len(list(loader)) == len(loader) == count
 
 
-@pytest.mark.parametrize("changed", [{"batch": 5}, {"seed": 2}, {"repeats": 3}])
-def test_what_gives_the_position_its_meaning_must_not_change_in_mid_epoch(changed, tmp_path):
+def test_the_batch_size_must_not_change_in_mid_epoch(tmp_path):
     limits = {"max_steps": 20}
     with pytest.raises(SystemExit):
         fit(Net(), SaveAndExit(tmp_path / "c.ckpt", "on_train_batch_end", 1, 2), **limits)
     with pytest.raises(UserError, match="cannot resume in mid-epoch with another"):
-        fit(Net(**changed), ckpt_path=tmp_path / "c.ckpt", **limits)
+        fit(Net(batch=5), ckpt_path=tmp_path / "c.ckpt", **limits)
 
 
 SIZES = [1 + index % 5 for index in range(SIZE)]

@@ -214,6 +214,10 @@ SPOILED = {
     "before a validation": ({"val_check_interval": 2}, 6, 5, 4),
     "while accumulating": ({"accumulate_grad_batches": 3}, 6, 2, 2),
     "clipped": ({"gradient_clip_val": 1.0}, 7, 6, 4),
+    "clipped by value": (
+        {"gradient_clip_val": 1.0, "gradient_clip_algorithm": "value", "precision": "bf16-mixed"},
+        *(7, 6, 4),
+    ),
 }
 
 

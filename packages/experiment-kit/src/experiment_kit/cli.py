@@ -37,7 +37,7 @@ from experiment_kit.arguments import (
     take_model,
 )
 from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.data.folders import explain_changed_data, record_data
+from experiment_kit.data.folders import record_data
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.naming import name_run
@@ -266,7 +266,7 @@ def execute(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
-            print(f"already finished: {run.folder}{explain_changed_data(run)}")
+            print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():
             copy_last_state(Run(cli.source), run, cli.read_settings())

@@ -111,22 +111,7 @@ def record_data(run: Run, paths: Sequence[Path]) -> None:
             f"{run.folder} cannot resume: {change} since it started: restore it, or move the"
             " folder of the run away to train it anew"
         )
-    found["paths"] = [str(path.absolute()) for path in paths]
     write_atomically(run.folder / "data.json", json.dumps(found) + "\n")
-
-
-def explain_changed_data(run: Run) -> str:
-    """Return how the data of a finished run changed since, to end a sentence about the run.
-
-    "" stands for no change, and for data that is not where it was, or not readable.
-    """
-    with suppress(UserError, OSError):
-        known = read_mapping(run.folder / "data.json", "") or {}
-        paths = [Path(path) for path in known.get("paths", [])]
-        if paths and all(path.exists() for path in paths):
-            change = diff_data(run, describe_data(paths))
-            return f", but {change} since it started" if change else ""
-    return ""
 
 
 def diff_data(run: Run, found: Mapping[str, Any]) -> str:

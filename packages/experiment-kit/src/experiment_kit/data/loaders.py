@@ -266,17 +266,13 @@ class ResumableLoader(DataLoader[Any]):
         return {
             "budget of a batch": getattr(sampler, "budget", 1),
             "batch size": self.batch_size or 0,
-            "data set size": sampler.size,
-            "seed": sampler.seed,
             "number of devices": sampler.num_replicas,
-            "number of repeats": sampler.repeats,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raise UserError if a setting differs from the checkpoint's."""
         for name, now in self.state_dict().items():
-            # older checkpoints do not contain all of them
-            if (saved := state.get(name, 1)) != now:
+            if (saved := state.get(name, now)) != now:
                 raise UserError(
                     f"cannot resume in mid-epoch with another {name} ({now}) than the"
                     f" checkpoint's ({saved}): give that one, or an epoch-end checkpoint"

@@ -26,7 +26,6 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
-from torch.optim import Optimizer
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
@@ -39,6 +38,7 @@ from experiment_kit.training.checkpoints import (
     find_nonfinite,
     get_local,
 )
+from experiment_kit.training.lightning_patches import State
 
 _REFUSED = {
     StochasticWeightAveraging: "it averages after the last validation, so that nothing chooses or"
@@ -82,19 +82,11 @@ class FiniteSteps(Callback):
         self.run = run
         self.losses: list[Tensor] = []  # since the last step, by batch
 
-    def on_train_start(self, *_: Any) -> None:
-        """Forget the losses of an earlier training."""
-        self.losses = []
-
-    def on_before_backward(
-        self, trainer: Trainer, pl_module: LightningModule, loss: Tensor
-    ) -> None:
+    def on_before_backward(self, trainer: Trainer, module: Any, loss: Tensor) -> None:
         """Keep the loss."""
         self.losses.append(loss.detach())
 
-    def on_before_optimizer_step(
-        self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
-    ) -> None:
+    def on_before_optimizer_step(self, trainer: Trainer, module: Any, optimizer: Any) -> None:
         """Stop before the gradient spreads into the weights."""
         found = (w.grad for group in optimizer.param_groups for w in group["params"])
         bound = bound_gradients([grad for grad in found if grad is not None])
@@ -102,15 +94,15 @@ class FiniteSteps(Callback):
         total = sum(self.losses, torch.zeros_like(bound) if is_scaled else bound)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
-            place = self._describe(trainer, pl_module)
+            place = self._describe(trainer, module)
             raise UserError(f"{place}; {describe_restart(self.run, trainer)}")
         self.losses = []
 
-    def _describe(self, trainer: Trainer, pl_module: LightningModule) -> str:
+    def _describe(self, trainer: Trainer, module: LightningModule) -> str:
         batch = trainer.fit_loop.epoch_loop.batch_idx
         losses = enumerate(self.losses, batch - len(self.losses) + 1)
         lost = [(f"training loss is {x.item()}", i) for i, x in losses if not x.isfinite()]
-        gradients = {name: w.grad for name, w in pl_module.named_parameters() if w.grad is not None}
+        gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
         name = find_nonfinite(gradients)
         spread = f"gradient of {name} is nan or infinite" if name else "gradient is too large"
         what, batch = lost[0] if lost else (spread, batch)
@@ -168,18 +160,14 @@ class EpochTimer(Callback):
 
     def collect_metrics(self) -> dict[str, float]:
         """Return `time/epoch`, the mean over epochs, and `time/test`, if they were timed."""
-        found = {"time/epoch": fmean(self.epochs)} if self.epochs else {}
-        return found if self.test is None else {**found, "time/test": self.test}
+        found = {"time/epoch": fmean(self.epochs or [0.0]), "time/test": self.test}
+        return {name: seconds for name, seconds in found.items() if seconds}
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Add the times so far."""
         checkpoint["seconds"] = {"epochs": self.epochs, "before": self._measure_epoch(trainer)}
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Continue the times."""
         vars(self).update(checkpoint.get("seconds", {}))
 
@@ -245,7 +233,7 @@ class ProgressFile(Callback):
                 new.write_text(json.dumps({**place, **self.ends}), encoding="utf-8")
                 new.replace(self.path)
 
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+    def teardown(self, trainer: Trainer, module: Any, stage: str) -> None:
         """Remove the file of a run that ended."""
         if trainer.is_global_zero:
             self.path.unlink(missing_ok=True)

@@ -25,6 +25,7 @@ from torchmetrics import Metric
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.run import Run
 from experiment_kit.training import lightning_patches as patches
+from experiment_kit.training.lightning_patches import State
 
 _SIGNALS = signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP
 
@@ -168,25 +169,21 @@ class ResumableCheckpoint(Checkpoint):
         self.run, self.options, self.handler = run, options, handler
         self.saved_step, self.saved_at = 0, 0.0
         self.untimed_seconds = 0.0  # in all checkpoints; EpochTimer subtracts them
-        self.loaded: dict[str, Any] = {}
+        self.loaded: State = {}
         self.is_validated = False  # since the last batch
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: Mapping[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Keep what Lightning does not restore."""
         self.loaded = checkpoint.get("resumable", {})
-        self.on_fit_start(trainer, pl_module)  # with sharded weights it has been called
+        self.on_fit_start(trainer)  # with sharded weights it has been called
 
     def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
         """Restore the newest metrics, also of training that has ended."""
         trainer.callback_metrics.update(self.loaded.get("newest", {}))
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Add what Lightning does not save; refuse weights that are no numbers."""
-        weights = dict(pl_module.named_parameters())
+        weights = dict(module.named_parameters())
         written = {f"the saved {k}": x for k, x in checkpoint["state_dict"].items() if k in weights}
         name = find_nonfinite({**weights, **written})
         if trainer.strategy.reduce_boolean_decision(name is not None, all=False):
@@ -196,24 +193,24 @@ class ResumableCheckpoint(Checkpoint):
                 + describe_restart(self.run, trainer)
             )
         patches.rewind_loops(checkpoint, self.is_validated)
-        found = {name: metric.metric_state for name, metric in find_metrics(pl_module)}
+        found = {name: metric.metric_state for name, metric in find_metrics(module)}
         states: list[Any] = [move_data_to_device(found, torch.device("cpu"))]
         if trainer.world_size > 1:
             states *= trainer.world_size
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
         state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
-        checkpoint["resumable"] = {**state, "masks": find_masks(pl_module)}
+        checkpoint["resumable"] = {**state, "masks": find_masks(module)}
 
-    def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Any, module: LightningModule) -> None:
         """Restore the states of metrics; defer signals."""
         if ranks := self.loaded.get("ranks"):
             saved = ranks[trainer.global_rank % len(ranks)]
-            for name, metric in find_metrics(pl_module):
+            for name, metric in find_metrics(module):
                 vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
         for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
             owner, _, weight = name.rpartition(".")
-            prune.custom_from_mask(pl_module.get_submodule(owner), weight, mask)
+            prune.custom_from_mask(module.get_submodule(owner), weight, mask)
         for callback in trainer.callbacks:
             if isinstance(callback, GradientAccumulationScheduler):  # within an epoch, too
                 callback.on_train_epoch_start(trainer)
@@ -227,11 +224,9 @@ class ResumableCheckpoint(Checkpoint):
         self._save(trainer)
         self._exit_if_requested(trainer)
 
-    def on_train_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Trainer, module: Any, batch: Any, place: int) -> None:
         """Save where it is due or requested."""
-        if batch_idx % trainer.accumulate_grad_batches:
+        if place % trainer.accumulate_grad_batches:
             return
         wanted = self.handler.requested or self._is_due(trainer)
         if trainer.strategy.reduce_boolean_decision(wanted, all=False):
@@ -252,9 +247,7 @@ class ResumableCheckpoint(Checkpoint):
         self.handler.deferred = False
         self._exit_if_requested(trainer)
 
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Trainer, module: Any, exception: BaseException) -> None:
         """End the processes that this one has started, which may wait for it."""
         launcher: Any = trainer.strategy.launcher
         if isinstance(exception, Preemption) and launcher is not None:

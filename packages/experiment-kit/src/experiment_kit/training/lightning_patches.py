@@ -26,6 +26,7 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
+State = dict[str, Any]  # of a checkpoint
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
 
@@ -40,9 +41,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def __init__(self, sharded: bool = False) -> None:
         self.sharded = sharded
 
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
-    ) -> None:
+    def save_checkpoint(self, checkpoint: State, path: Any, storage_options: Any = None) -> None:
         """Serialize in memory, then write atomically."""
         buffer = io.BytesIO()
         torch.save({**checkpoint, "sharded": self.sharded}, buffer)
@@ -95,31 +94,27 @@ class BestCheckpoint(ModelCheckpoint):
         """Key in older checkpoints, which another checkpoint of the same metric may have."""
         return self.state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Warn of a run that never validates, as far as its length is known."""
-        super().on_train_start(trainer, pl_module)
+        super().on_train_start(trainer, module)
         every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
         is_short = 0 < epochs < every or 0 < trainer.max_steps < _count_steps(trainer) < math.inf
         if trainer.is_global_zero and (is_short or not trainer.enable_validation):
             text = "no epoch is validated: the weights at the end of training are tested"
             print(f"warning: {text}", file=sys.stderr)
 
-    def on_validation_batch_start(
-        self, trainer: Trainer, pl_module: LightningModule, batch: Any, *place: int
-    ) -> None:
+    def on_validation_batch_start(self, trainer: Any, module: Any, batch: Any, *place: int) -> None:
         """Copy the weights before the first batch."""
         if not any(place) and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self.validated = deepcopy(trainer.strategy.lightning_module_state_dict())
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Save them if they are the best."""
         self.saves = True
-        super().on_validation_end(trainer, pl_module)
+        super().on_validation_end(trainer, module)
         self.validated, self.saves = {}, False
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Exchange the weights of this checkpoint, those of torch's pruning without their masks."""
         if self.saves:
             for key in ("callbacks", "optimizer_states", "lr_schedulers"):
@@ -131,7 +126,7 @@ class BestCheckpoint(ModelCheckpoint):
                     weights[name] = weights.pop(key) * mask
             checkpoint["state_dict"] = weights
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: State) -> None:
         """Look for the checkpoints of the state in this folder, by their names."""
         best = state_dict["best_model_path"]
         if best and Path(self._relocate(best)).exists():  # else it is the state of another run
@@ -177,9 +172,7 @@ class RestoreLoops(Callback):
     tests/apps/vision/test_devices.py, test_a_run_on_two_devices_resumes_in_mid_epoch.
     """
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Restore the loops, once only, and drop the loader if there is one."""
         if trainer.state.fn != TrainerFn.FITTING:
             return
@@ -191,7 +184,7 @@ class RestoreLoops(Callback):
         loop._combined_loader = None
 
 
-def rewind_loops(checkpoint: dict[str, Any], is_validated: bool) -> None:
+def rewind_loops(checkpoint: State, is_validated: bool) -> None:
     """Rewind the loop counters of a checkpoint to the last finished batch.
 
     Lightning means to save within the hooks of a batch, before its validation. `is_validated` says

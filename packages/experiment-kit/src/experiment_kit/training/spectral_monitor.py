@@ -13,6 +13,7 @@ from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.diagnose import check_wrapped, prepare_model
 from attention_core.diagnosis.report import Diagnosis
 from attention_core.diagnosis.run import PlannedRun, measure_run, plan_run
+from jsonargparse.typing import NonNegativeInt, PositiveInt
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.model_helpers import is_overridden
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from experiment_kit.run import write_atomically
+from experiment_kit.training.lightning_patches import State
 from experiment_kit.training.spectral_logs import (
     Measures,
     collect_coefficients,
@@ -93,77 +95,69 @@ class SpectralMonitor(Callback):
         samples: Samples of the batch.
     """
 
-    def __init__(self, every_n_steps: int = 50, samples: int = 8) -> None:
-        if every_n_steps < 0 or samples < 1:
-            raise ValueError("spectral: every_n_steps must not be negative, samples at least 1")
+    def __init__(self, every_n_steps: NonNegativeInt = 50, samples: PositiveInt = 8) -> None:
         self.every_n_steps, self.samples = every_n_steps, samples
         self.call: RepeatedCall | None = None
         self.planned: PlannedRun | None = None  # once a fit
         self.newest: dict[str, Any] = {"step": 0}
         self.untimed_seconds = 0.0  # in all measurements; EpochTimer subtracts them
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Keep the first call of the network if the module does not say how it takes a batch."""
         self.call = self.planned = None
-        if self.every_n_steps and not is_overridden("predict_step", pl_module):
-            self._capture_call(pl_module)
+        if self.every_n_steps and not is_overridden("predict_step", module):
+            self._capture_call(module)
 
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
         """Measure every n steps."""
         step = trainer.global_step
         # once a step: gradients may be accumulated over several batches
         if self.every_n_steps and step != self.newest["step"]:
             period = choose_period(step, self.every_n_steps)
             if step % period == 0:
-                self._measure(trainer, pl_module, full=step // period % 10 == 0)
+                self._measure(trainer, module, full=step // period % 10 == 0)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Measure the trained model, and print a summary."""
         is_measured = self.newest["step"] == trainer.global_step and self.newest["full"]
         if self.every_n_steps and not is_measured:
-            self._measure(trainer, pl_module, full=True)
+            self._measure(trainer, module, full=True)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
             print(measures["verdict"], describe_coefficients(measures), sep="\n", flush=True)
 
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Save the measurement of this step, whose scalars a resumed run must log again."""
         if self.newest["step"] == trainer.global_step:
             checkpoint["spectral"] = self.newest
 
-    def on_load_checkpoint(
-        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Log and write the saved measurement again."""
         if trainer.state.fn == TrainerFn.FITTING and "spectral" in checkpoint:
             self.newest = checkpoint["spectral"]
             self._record(trainer)
 
-    def _measure(self, trainer: Any, pl_module: Any, full: bool) -> None:
+    def _measure(self, trainer: Any, module: Any, full: bool) -> None:
         if trainer.fast_dev_run:
             return
         began = time.perf_counter()
         # training draws the same numbers with and without a monitor
-        with isolate_rng(), gather_weights(pl_module):
-            measures = collect_coefficients(pl_module)
+        with isolate_rng(), gather_weights(module):
+            measures = collect_coefficients(module)
             # on all ranks: with sharded weights, a single rank would wait for the others forever
             with trainer.precision_plugin.forward_context():
-                measures |= self._measure_layers(trainer, pl_module, full)
+                measures |= self._measure_layers(trainer, module, full)
         self.newest = {"step": trainer.global_step, "full": full, "measures": measures}
         self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
 
-    def _measure_layers(self, trainer: Any, pl_module: Any, full: bool) -> Measures:
+    def _measure_layers(self, trainer: Any, module: Any, full: bool) -> Measures:
         try:
-            check_wrapped(pl_module, _COMPILERS)
+            check_wrapped(module, _COMPILERS)
             if self.call is None:
-                self.call = self._load_call(trainer, pl_module)
-            with prepare_model(pl_module), torch.no_grad():
-                self.planned = self.planned or plan_run(pl_module, self.call)
+                self.call = self._load_call(trainer, module)
+            with prepare_model(module), torch.no_grad():
+                self.planned = self.planned or plan_run(module, self.call)
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
                 report = measure_run(self.planned, chosen, None, _FULL if full else _LIGHT)
@@ -203,9 +197,9 @@ class SpectralMonitor(Callback):
             for network in (module, *parts[-1:])
         ]
 
-    def _load_call(self, trainer: Any, pl_module: Any) -> RepeatedCall:
+    def _load_call(self, trainer: Any, module: Any) -> RepeatedCall:
         """Return the call of `predict_step` with the first samples of a validation batch."""
-        if not is_overridden("predict_step", pl_module):
+        if not is_overridden("predict_step", module):
             raise ValueError(
                 "the steps do not call the network that holds the attention; define predict_step, "
                 "which takes a batch"
@@ -218,9 +212,9 @@ class SpectralMonitor(Callback):
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
         batch = _crop_batch(batch, self._count_samples(first))
         batch = trainer.precision_plugin.convert_input(batch)
-        batch = pl_module.transfer_batch_to_device(batch, pl_module.device, 0)
-        mask = pl_module.token_mask(batch) if hasattr(pl_module, "token_mask") else None
-        return RepeatedCall(pl_module.predict_step, (batch, 0), {}, mask)
+        batch = module.transfer_batch_to_device(batch, module.device, 0)
+        mask = module.token_mask(batch) if hasattr(module, "token_mask") else None
+        return RepeatedCall(module.predict_step, (batch, 0), {}, mask)
 
     def _count_samples(self, x: Tensor) -> int:
         # the maps of long sequences are large: limit them to the size of `samples` maps of 512

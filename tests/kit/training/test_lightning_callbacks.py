@@ -50,33 +50,15 @@ APP = replace(tiny.APP, model=Probed, score_last=False)
 class Swapping(Callback):
     """Validates with half the weights."""
 
-    def scale_weights(self, module, factor: float) -> None:
-        with torch.no_grad():
-            for weight in module.parameters():
-                weight.mul_(factor)
-
+    @torch.no_grad()
     def on_validation_start(self, trainer, module) -> None:
-        self.scale_weights(module, 0.5)
+        for weight in module.parameters():
+            weight.mul_(0.5)
 
-    def on_validation_epoch_end(self, trainer, module) -> None:
-        self.scale_weights(module, 2.0)
-
-
-class SwappingLong(Swapping):
-    """Puts the weights back as late as possible."""
-
-    def on_validation_epoch_end(self, trainer, module) -> None:
-        pass
-
+    @torch.no_grad()
     def on_validation_end(self, trainer, module) -> None:
-        self.scale_weights(module, 2.0)
-
-
-class Editing(Swapping):
-    """Edits the weights after each validation, before its score is known."""
-
-    def on_validation_start(self, trainer, module) -> None:
-        pass
+        for weight in module.parameters():
+            weight.mul_(2.0)
 
 
 class Writing(Callback):
@@ -98,7 +80,6 @@ PRUNING = partial(name_callback, "ModelPruning", pruning_fn="l1_unstructured", a
 WORKING = {
     "EMA": [EMA()],
     "EMA from the second epoch on": [EMA(update_starting_at_step=5)],
-    "EMA of epochs": [EMA(update_every_n_steps=0, update_starting_at_epoch=0)],
     "average": [name_callback("WeightAveraging")],
     "pruning": [PRUNING(use_lottery_ticket_hypothesis=False)],
     "pruning after validation": [
@@ -112,10 +93,7 @@ WORKING = {
     "accumulation": [name_callback("GradientAccumulationScheduler", scheduling={1: 2})],
     "an exception's checkpoint": [name_callback("OnExceptionCheckpoint", dirpath="{folder}")],
     "weights exchanged while validating": [name_callback(Swapping)],
-    "weights exchanged until its end": [name_callback(SwappingLong)],
-    "weights edited after validation": [name_callback(Editing)],
     "EMA, and weights exchanged": [EMA(), name_callback(Swapping)],
-    "EMA, and weights edited": [EMA(), name_callback(Editing)],
 }
 ROWS = {"pruning_fn": "random_structured", "pruning_dim": 0, "use_global_unstructured": False}
 REFUSED = {

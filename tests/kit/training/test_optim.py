@@ -58,10 +58,7 @@ def one_cycle(t, w=7):
 
 
 CLOSED_FORMS = {
-    "constant": (optim.ConstantSchedule(), lambda t: LR),
     "constant-warm": (optim.ConstantSchedule(warmup=4), lambda t: LR * min(1, t / 4)),
-    "linear": (optim.LinearSchedule(), decay(0, straight)),
-    "linear-warm": (optim.LinearSchedule(warmup=3), decay(3, straight)),
     "fraction": (optim.LinearSchedule(warmup=0.1), decay(2, straight)),
     "graphormer": (optim.LinearSchedule(warmup=6, min_lr=1e-9), decay(6, straight, end=1e-9)),
     "cosine": (optim.CosineSchedule(warmup=0.1, min_lr=0.1), decay(2, half_cosine, end=0.1)),
@@ -198,11 +195,6 @@ def find_decayed(net, exempt):
 ])  # fmt: skip
 def test_only_matrices_that_are_not_exempt_decay(exempt, expected):
     assert find_decayed(Net(), exempt) == expected
-
-
-def test_empty_groups_are_dropped_and_no_decay_keeps_everything():
-    assert [g["weight_decay"] for g in param_groups_weight_decay(nn.LayerNorm(3), 0.1)] == [0.0]
-    assert sum(len(g["params"]) for g in param_groups_weight_decay(nn.Linear(2, 2), 0.0)) == 2
 
 
 def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():

@@ -26,7 +26,7 @@ from lightning_utilities.core.rank_zero import rank_zero_only
 from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
-State = dict[str, Any]  # of a checkpoint
+State = dict[str, Any]  # what a checkpoint holds
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"
 
 

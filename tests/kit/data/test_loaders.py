@@ -281,7 +281,7 @@ def test_repeats_follow_the_rule_of_timm(size, replicas, repeats):
 
 
 def test_an_argument_that_is_not_positive_is_an_error():
-    with pytest.raises(ValueError, match="sampler.repeats must be"):
+    with pytest.raises(ValueError, match="repeats must be"):
         EpochSampler(1, 0, repeats=0)
     for lengths in ([], [1.0, 0.0], [float("nan")]):
         with pytest.raises(ValueError, match="must be positive"):

@@ -110,12 +110,7 @@ def shorten_text(text: str, length: int) -> str:
 
 
 def summarize_parser_error(text: str) -> str:
-    r"""Return the key and the last line of jsonargparse's nested message.
-
-    >>> summarize_parser_error('Parser key "model.filter":\n  Parser key "K":\n'
-    ...                        "    Expected a <class 'int'>. Got value: 1.5")
-    "model.filter.K: Expected a <class 'int'>. Got value: 1.5"
-    """
+    """Return the key and the last line of jsonargparse's nested message."""
     if "<unicode string>" in text:  # broken YAML: the reason stands before its place
         return shorten_text(text, 300)
     keys = dict.fromkeys(re.findall(r'Parser key "([^"]+)":', text))

@@ -103,11 +103,7 @@ class FolderName(NamedTuple):
 
 
 def parse_folder(folder: Path) -> FolderName | None:
-    """Return the names in `<app>/<data>-<backbone>/<method>/seed-<n>-<hash>`, or None.
-
-    >>> parse_folder(Path("runs/nlp/pile-crammed_16/plain/seed-0-0123456789"))[1:]
-    ('pile', 'crammed_16', 'plain', 0, '0123456789')
-    """
+    """Return the names in `<app>/<data>-<backbone>/<method>/seed-<n>-<hash>`, or None."""
     named = re.fullmatch(r"seed-(\d+)-([0-9a-f]{10})", folder.name)
     if named is None:
         return None

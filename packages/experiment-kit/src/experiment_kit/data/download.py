@@ -59,11 +59,7 @@ Source = Sequence[Download] | HubFiles | str | Callable[[Path], Path]
 
 
 def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
-    """Fetch the files of a data set in order, unpack its archives, and return their paths.
-
-    Files are checked, and folders that exist are kept. Raises UserError as `fetch_file` and
-    `extract_archive` do.
-    """
+    """Fetch the files of a data set in order, unpack its archives, and return their paths."""
     paths = []
     for download in downloads:
         path = root / download.path
@@ -78,11 +74,7 @@ def download_dataset(downloads: Iterable[Download], root: Path) -> list[Path]:
 
 
 def fetch_file(url: str, path: Path, sha256: str | None = None) -> Path:
-    """Download a file once, and check its hash at each call.
-
-    Raises UserError for a wrong hash and for a failed download, which leave the earlier file as it
-    is.
-    """
+    """Download a file once, and check its hash; UserError, which keeps the earlier file."""
     path = path.absolute()
     pooch.get_logger().setLevel("ERROR")
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
@@ -147,10 +139,7 @@ def find_packaged_weights(name: str) -> Path | None:
 
 
 def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
-    """Return the folder of the files in the cache of the hub, downloaded unless `cached`.
-
-    HF_HOME and HF_HUB_OFFLINE are honored. Raises UserError where the files are not to be had.
-    """
+    """Return the folder of the files in the hub's cache, downloaded unless `cached`."""
     hub = import_library("huggingface_hub")
     options = {"allow_patterns": [*files.patterns], "local_files_only": cached}
     options |= {"repo_type": files.kind, "revision": files.revision}

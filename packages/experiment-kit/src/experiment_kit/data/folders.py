@@ -33,10 +33,7 @@ _HIDDEN = re.compile(
 
 
 def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
-    """Return a folder that `write` fills, and fill it anew, with a warning, where a file differs.
-
-    `write` gets a hidden folder that becomes `folder`, as in `write_folder_once`.
-    """
+    """Return a folder that `write` fills; fill it anew, with a warning, where a file differs."""
 
     def write_all(new: Path) -> None:
         if has_content(folder):
@@ -76,11 +73,7 @@ def _hash_file(path: Path, size: int, date: int, number: int) -> int:
 
 
 def is_hidden(path: str) -> bool:
-    """Return whether a name, or a folder of a relative path, was added by a system.
-
-    >>> is_hidden("cat/.ipynb_checkpoints/1.jpg"), is_hidden("cat/Thumbs.db"), is_hidden("a.b/c.d")
-    (True, True, False)
-    """
+    """Return whether a name, or a folder of a relative path, was added by a system."""
     return _HIDDEN.search(path) is not None
 
 
@@ -101,10 +94,7 @@ def list_visible_folders(folder: Path | str) -> list[str]:
 
 
 def record_data(run: Run, paths: Sequence[Path]) -> None:
-    """Record the data of a run; raise UserError if a run with checkpoints had other data.
-
-    A new date or another place of the same content is accepted.
-    """
+    """Record the data of a run; raise UserError if a run with checkpoints had other data."""
     found = describe_data(paths)
     if run.find_latest_step() is not None and (change := diff_data(run, found)):
         raise UserError(

@@ -94,11 +94,7 @@ def _count_frames(path: Path | str) -> int:
 
 
 def format_names(names: Sequence[str]) -> str:
-    """Join the first three names.
-
-    >>> format_names(["a", "b", "c", "d"])
-    'a, b, c, ...'
-    """
+    """Join the first three names."""
     return ", ".join([*names[:3], *["..."] * (len(names) > 3)])
 
 

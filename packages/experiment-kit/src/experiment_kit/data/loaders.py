@@ -39,12 +39,6 @@ class EpochSampler(SequentialSampler):
     https://github.com/facebookresearch/deit/blob/main/samplers.py
 
     It subclasses SequentialSampler, which Lightning does not replace where it overfits batches.
-
-    >>> sampler = EpochSampler(size=4, seed=0, shuffle=False, skip=1)
-    >>> list(sampler), len(list(sampler)), len(sampler)
-    ([(0, 1, 1), (0, 2, 2), (0, 3, 3)], 4, 4)
-    >>> [item for _, _, item in EpochSampler(size=4, seed=0, shuffle=False, repeats=3)]
-    [0, 0, 0, 1]
     """
 
     def __init__(
@@ -97,9 +91,6 @@ class BucketSampler(EpochSampler):
     as the k-th item by length, and that bound is kept within the budget.
 
     Yields (epoch, position of the batch, items).
-
-    >>> list(BucketSampler([3.0, 1.0, 1.0, 5.0], budget=6.0, seed=0, shuffle=False))
-    [(0, 0, [1, 2]), (0, 1, [0]), (0, 2, [3])]
     """
 
     def __init__(
@@ -139,11 +130,7 @@ class BucketSampler(EpochSampler):
 
 
 def compute_batch_sizes(lengths: Sequence[float], budget: float, largest: int) -> list[int]:
-    """Return batch sizes for ascending lengths, such that size times longest fits the budget.
-
-    >>> compute_batch_sizes([1, 1, 2, 5, 9], budget=6, largest=4)
-    [3, 1, 1]
-    """
+    """Return batch sizes for ascending lengths, such that size times longest fits the budget."""
     sizes = [0]
     for length in lengths:
         if sizes[-1] and (sizes[-1] == largest or (sizes[-1] + 1) * length > budget):
@@ -214,10 +201,7 @@ def sorted_loader(
 
 
 def find_position(trainer: Trainer | None) -> dict[str, int]:
-    """Return the epoch that comes next, the batches of it to skip, and the place among the ranks.
-
-    The callback `RestoreLoops` has restored the trainer's position.
-    """
+    """Return the epoch that comes next, its batches to skip, and the place among the ranks."""
     if trainer is None:
         return {"epoch": 0, "skip": 0}
     loop = trainer.fit_loop

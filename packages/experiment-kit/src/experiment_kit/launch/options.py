@@ -159,10 +159,7 @@ def split_arguments(text: str) -> tuple[str, ...]:
 
 
 def read_grid(app: str, text: str) -> Grid:
-    """Read `key=value,value`, several with spaces between, and files of grids among them.
-
-    A file maps options to lists of values; it is a path, or an entry of the app's grids.yaml.
-    """
+    """Read `key=value,value` and files or entries of grids.yaml, with spaces between them."""
     grid: Grid = {}
     for item in text.split():
         key, sign, values = item.partition("=")
@@ -193,10 +190,7 @@ def _format_value(value: Any) -> str:
 
 
 def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:
-    """Return the experiments of every combination of values, each with its label.
-
-    A method takes the options that it has. Raises UserError for one that no method has.
-    """
+    """Return the experiments of every combination of the values of options that a method has."""
     own = find_own_options(experiments, grid) if grid else {}
     points = {method: list_points(part) for method, part in own.items()}
     return [

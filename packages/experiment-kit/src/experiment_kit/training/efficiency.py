@@ -56,9 +56,6 @@ def count_macs(network: nn.Module, inputs: Inputs) -> tuple[int, int]:
 
     The released code forms A^2 (n^3 a head); this one multiplies by A a second time. Products and
     convolutions are counted, half of what PyTorch calls FLOPs, as the papers do.
-
-    >>> count_macs(nn.Linear(3, 5), (torch.zeros(2, 3),))
-    (30, 30)
     """
     # on the meta device nothing is computed, and fused attention is counted as its products
     network = copy.deepcopy(network).to("meta").eval().requires_grad_(False)
@@ -148,10 +145,7 @@ def _time_step(step: Callable[[], None], repeats: int) -> float:
 
 
 def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
-    """Return the MiB of tensors that a step allocates at its peak, operands apart.
-
-    The allocator counts them: a process's resident memory depends on malloc's fragmentation.
-    """
+    """Return the MiB of tensors that a step allocates at its peak, operands apart."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -12,7 +12,6 @@ from attention_vision.module import VisionClassifier
 from experiment_kit.training.optim import CosineSchedule
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.tuner import Tuner
 from torch.utils.data import DataLoader
 
 SERIES = {"num_features": 3, "num_classes": 2, "max_length": 5, "dim": 8, "num_heads": 2,
@@ -65,14 +64,6 @@ def test_a_module_is_saved_loaded_tested_and_trained_on(slots, tmp_path) -> None
     longer = make_trainer(tmp_path, max_epochs=2)
     longer.fit(SequenceClassifier(**SERIES, **SLOTS[slots]), Data(), ckpt_path=path)
     assert longer.current_epoch == 2
-
-
-def test_the_tuner_scales_a_batch(tmp_path) -> None:
-    model, data = SequenceClassifier(**SERIES, filter=GFSA), Data()
-    Tuner(make_trainer(tmp_path, max_epochs=1)).scale_batch_size(
-        model, datamodule=data, max_trials=1, steps_per_trial=1
-    )
-    assert data.batch_size > 1
 
 
 def test_arguments_that_are_no_data_are_given_again(tmp_path) -> None:

@@ -22,7 +22,6 @@ from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
 PUBLISHED = read_runs(RESULTS)
-CRAMMED = [f"crammed_bert{name}" for name in ("", "_minus", "_plus", "_tilde")]
 SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 
@@ -78,21 +77,6 @@ def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) 
 def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None:
     cells = list_cells(table, rows=rows)
     assert count_runs(cells) * cells_of_a_run == len(cells)
-
-
-def test_each_method_is_fine_tuned_from_its_own_pre_training() -> None:
-    cells = list_cells("record-straight-figure-6")
-    experiments = {cell.experiment for cell in cells}
-    runs = plan_runs(experiments)
-    starts = {runs[e.start].folder for e in experiments}
-    assert (len(starts), len({runs[e].folder for e in experiments})) == (8, 56)
-    for e in experiments:
-        assert (e.start.method, e.start.backbone, e.start.seed) == (e.method, e.backbone, e.seed)
-    spec = find_spec("record-straight-table-1")
-    shares = {c.experiment for c in spec.list_cells("paper", "validation", [0], CRAMMED)}
-    found = {run.folder for run in plan_runs(shares).values()}
-    assert len(found) == 4
-    assert found < starts
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

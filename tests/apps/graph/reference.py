@@ -81,14 +81,6 @@ def path_bias(
     return bias
 
 
-def evaluate(paths: Paths, table: np.ndarray) -> np.ndarray:
-    """Sum a table of messages (L, E + 1, H) along the steps; its last row is that of no bond."""
-    nodes = len(paths.hops)
-    S = accumulate(*paths[1:], table, nodes * nodes)
-    length = np.clip(paths.hops, 1, len(table)).reshape(-1, 1)
-    return (S / length).reshape(nodes, nodes, -1)
-
-
 def accumulate(pair, parent, bond, hop, weight, table: np.ndarray, pairs: int) -> np.ndarray:
     """The recursion over steps that are sorted by hop, (pairs, H)."""
     S = np.zeros((pairs + 1, table.shape[-1]))  # the last row is that of no parent
@@ -96,19 +88,6 @@ def accumulate(pair, parent, bond, hop, weight, table: np.ndarray, pairs: int) -
         message = table[hop[s] - 1, bond[s]] if hop[s] <= len(table) else 0
         S[pair[s]] += weight[s] * (S[parent[s]] + message)
     return S[:-1]
-
-
-def messages(bonds: Bonds, e: Callable, W: np.ndarray) -> np.ndarray:
-    """The table of m_k(b) = e(b) W_k, (L, E + 1, H)."""
-    return np.array([[e(ids) @ Wk for *_, ids in [*bonds, (0, 0, NO_BOND)]] for Wk in W])
-
-
-def parameters(heads: int = 3, max_hops: int = 4) -> tuple[Callable, np.ndarray]:
-    """An embedding, zero at padding, and the matrices of each hop."""
-    generator = np.random.default_rng(0)
-    table = generator.normal(size=(1024, heads))
-    table[0] = 0
-    return lambda ids: table[list(ids)].mean(0), generator.normal(size=(max_hops, heads, heads))
 
 
 def graph(nodes: int, bonds: Bonds, features: int = 1) -> Data:

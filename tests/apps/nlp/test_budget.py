@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from attention_nlp import budget
-from attention_nlp.budget import AccumulationWindow, Budget, batches_per_step, triangle_factor
+from attention_nlp.budget import Budget, batches_per_step, triangle_factor
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
@@ -87,14 +87,6 @@ def test_the_batch_never_shrinks_and_is_full_at_the_ramp(p, q, full, ramp) -> No
     early, late = sorted([p, q])
     assert 1 <= batches_per_step(early, full, ramp) <= batches_per_step(late, full, ramp) <= full
     assert batches_per_step(ramp, full, ramp) == full
-
-
-@given(st.integers(1, 9), st.integers(0, 30))
-def test_a_window_ends_its_length_after_its_start(size: int, start: int) -> None:
-    window = AccumulationWindow(size, start)
-    ends = [done for done in range(start + 1, start + 20) if done % window == 0]
-    assert ends == list(range(start + size, start + 20, size))
-    assert 12.0 / window == 12.0 / size
 
 
 def test_steps_are_those_of_a_loop_that_is_written_down() -> None:

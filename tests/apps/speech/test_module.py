@@ -5,14 +5,11 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_core import GFSA, AttnScale, ContraNorm
-from attention_core.diagnosis.diagnose import prepare_model
-from attention_core.diagnosis.run import measure_run, plan_run
+from attention_core import GFSA, AttnScale
 from attention_speech import checkpoint_averaging as averaging
 from attention_speech.data.base import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.features import SpecAugment
-from experiment_kit.training.spectral_monitor import RepeatedCall
 
 from tests.apps.speech import recognizers
 from tests.apps.speech.recognizers import ENCODERS, make_batch, make_config, make_module
@@ -29,7 +26,9 @@ def test_padding_changes_no_logit(encoder: str, options, tokenizer_file) -> None
     batch = make_batch(tokenizer_file)
     lengths = torch.tensor([batch.lengths.max(), 3217, 1])
     waves = torch.randn(3, int(lengths[0])) * (torch.arange(lengths[0]) < lengths[:, None])
-    ctc, attention, states = module(batch._replace(waves=waves, lengths=lengths))
+    padded = batch._replace(waves=waves, lengths=lengths)
+    ctc, attention, states = module(padded)
+    assert module.token_mask(padded).sum(1).tolist() == states.tolist()
     for i, (length, count) in enumerate(zip(lengths, batch.token_lengths, strict=True)):
         tokens = batch.tokens[i : i + 1, :count]
         for padding in (0, 1900):
@@ -58,23 +57,6 @@ def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer
     filtered(batch)[1].square().sum().backward()
     learned = [p for name, p in filtered.named_parameters() if name.endswith("wK")]
     assert all(p.grad is not None and p.grad.abs().min() > 0 for p in learned)
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_the_monitor_sees_every_layer_and_the_valid_states(encoder, tokenizer_file) -> None:
-    tokens = lambda dim: ContraNorm(dim, 0.1)  # noqa: E731
-    module = make_module(tokenizer_file, encoder, filter=GFSA, tokens=tokens)
-    batch = make_batch(tokenizer_file)
-    call = RepeatedCall(module.predict_step, (batch, 0), {}, module.token_mask(batch))
-    with prepare_model(module):
-        run = plan_run(module, call)
-        layers = measure_run(
-            run, range(recognizers.NUM_LAYERS), None, ("tokens", "responses")
-        ).layers
-    assert len(run.plan.layers) == len(layers) == recognizers.NUM_LAYERS
-    assert all({"input"} < set(layer.steps) and layer.responses for layer in layers)
-    states = module(batch)[2]
-    assert module.token_mask(batch).sum(1).tolist() == states.tolist()
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

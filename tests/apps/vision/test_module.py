@@ -56,37 +56,17 @@ def test_every_trained_weight_gets_a_gradient(backbone: str, method: str) -> Non
 STEPS = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=3", "--spectral.every_n_steps=3")
 
 
-@pytest.mark.parametrize(
-    ("backbone", "method", "slot"),
-    [("cait_xxs24", "featscale", "tokens"), ("swin_tiny", "attnscale", "filter")],
-)
-def test_a_run_of_another_family_is_watched(backbone, method, slot, tmp_path) -> None:
-    sizes = (
-        f"--model.model_kwargs={json.dumps(FAMILIES[backbone])}",
-        "--data.init_args.image_size=null",  # the data's own size, which the model receives
-    )
-    run = VISION.fit(tmp_path, *STEPS, *sizes, backbone=backbone, method=method)
-    watched = json.loads((run.folder / "spectral.json").read_text())
-    depth = sum(FAMILIES[backbone].get("depths", [2]))
-    assert len(watched["depth"]) == len(watched["response"]) + 1 == depth + 1
-    assert any(f".{slot}." in name for name in watched["coefficients"])
-
-
-def test_raw_and_averaged_weights_are_both_scored(tmp_path) -> None:
+def test_raw_averaged_and_last_weights_and_the_training_images_are_scored(tmp_path) -> None:
     options = ("--trainer.precision=bf16-mixed", "--model.ema=0.5")
+    options += ("--data.init_args.score_train=true", "--data.init_args.drop_last=false")
     result = VISION.fit(tmp_path, *STEPS, *options, recipe="deit_300").read_result()
-    assert {"test/accuracy", "test/ema_accuracy"} <= set(result["metrics"])
-    network = build_model("deit_tiny_patch16_224", 10, 32, VIT)
-    assert result["parameters"] == sum(p.numel() for p in network.parameters())
-
-
-def test_the_last_epoch_and_the_training_images_are_scored(tmp_path) -> None:
-    options = ("--data.init_args.score_train=true", "--data.init_args.drop_last=false")
-    metrics = VISION.fit(tmp_path, *STEPS, *options).read_result()["metrics"]
-    parts = {"train/accuracy", "test/accuracy", "last/accuracy", "last/train/accuracy"}
+    metrics = result["metrics"]
+    parts = {"train/accuracy", "test/ema_accuracy", "last/accuracy", "last/train/accuracy"}
     assert parts <= set(metrics)
     for part in ("test/", "last/train/"):
         assert metrics[f"{part}error"] == pytest.approx(1 - metrics[f"{part}accuracy"], abs=1e-6)
+    network = build_model("deit_tiny_patch16_224", 10, 32, VIT)
+    assert result["parameters"] == sum(p.numel() for p in network.parameters())
 
 
 def test_late_epochs_have_another_stochastic_depth() -> None:

@@ -11,7 +11,6 @@ from tests.apps.graph import reference
 from tests.apps.graph.reference import NO_BOND, both_ways, graph, graphs, ids, read_paths
 
 FEATURES = 3
-e, W = reference.parameters()
 VARIANTS = st.sampled_from(["corrected", "upstream"])
 
 

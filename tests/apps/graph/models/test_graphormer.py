@@ -14,7 +14,7 @@ from attention_graph.models.graphormer import AtomEmbedding, Graphormer, Graphor
 from attention_graph.models.paths import AttentionBias, Steps, sum_along_paths
 from attention_graph.module import GraphRegressor
 from experiment_kit.errors import UserError
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
@@ -23,6 +23,9 @@ from tests.apps.graph.reference import both_ways, graph, graphs, ids
 
 HEADS, HOPS, DIM = 3, 4, 6
 RING = both_ways([(0, 1, ids(0)), (1, 2, ids(1)), (2, 3, ids(2)), (3, 0, ids(0)), (3, 4, ids(1))])
+# from corner to corner, 6 paths meet in shares of 1/3 and 1/2
+ACROSS = [(n, n + 1, ids(n % 3)) for n in range(9) if n % 3 < 2]
+GRID = 9, both_ways([*ACROSS, *((n, n + 3, ids(n % 2)) for n in range(6))])
 SMALL = st.lists(graphs(largest=6), min_size=1, max_size=3)
 
 
@@ -65,6 +68,7 @@ def select_valid_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
 @pytest.mark.parametrize("variant", ["corrected", "upstream"])
 @settings(max_examples=25, deadline=None)
 @given(shapes=SMALL)
+@example(shapes=[GRID])
 def test_the_bias_equals_the_reference(variant, shapes) -> None:
     bias, batch = make_bias(variant), make_batch(shapes, variant)
     both = (bias(batch), by_loops(bias, shapes, variant))

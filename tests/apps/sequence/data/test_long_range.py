@@ -5,10 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_sequence.data import ListOps, Retrieval, Text
-from attention_sequence.data.long_range import TruncateAndPad
 from experiment_kit.errors import UserError
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.apps.sequence.long_range_files import SPLITS, set_up, write_listops
 
@@ -110,13 +107,6 @@ def test_the_folders_of_the_release_are_found(tmp_path) -> None:
     nested.mkdir(parents=True)
     write_listops(nested)
     assert len(set_up(ListOps("listops-1000", str(tmp_path))).splits["val"]) == 6
-
-
-@given(st.lists(st.integers(0, 255), min_size=1, max_size=9), st.integers(1, 9))
-def test_ids_hold_the_codes_and_no_more(codes, truncate) -> None:
-    ids = TruncateAndPad(truncate, 9)(np.array(codes, np.uint8))
-    kept = codes[:truncate]
-    assert ids.tolist() == [code + 1 for code in kept] + [0] * (9 - len(kept))
 
 
 def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch, capsys) -> None:

@@ -187,15 +187,6 @@ SPOILED = {
     "json.dumps, which is no filter or function of tokens of attention_core: read": describe(
         lambda group: group["filter"].update(class_path="json.dumps")
     ),
-    "diagnose is no filter or function of tokens": describe(
-        lambda group: group["filter"].update(class_path="attention_core.diagnose")
-    ),
-    "describes no mechanism of this model: ModuleNotFoundError": describe(
-        lambda group: group["filter"].update(class_path="attention_core.none.X")
-    ),
-    "describes no mechanism of this model: AttributeError": describe(
-        lambda group: group["filter"].update(class_path=3)
-    ),
     "describes no mechanism of this model: TypeError": describe(
         lambda group: group["filter"].update(init_args={"Q": 3})
     ),

@@ -30,7 +30,7 @@ from attention_core.hosts.hook_points import (
     insert_tokens,
     remove_tokens,
 )
-from attention_core.hosts.restoration import restore_on_error
+from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import (
     Layers,
     Where,
@@ -115,10 +115,15 @@ def attach(
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
     check_layers(selected)
-    spectra = [_make_spectrum(makers["reparam"], *layer) for layer in selected if reparam]
+    spectra = []
+    for module, adapter in selected if reparam else []:
+        check_projections(module, adapter)
+        part = makers["reparam"](module.proj.in_features)
+        spectra.append(check_mechanism("reparam", part))
     made = [_make_parts(makers, *layer) for layer in selected]
     inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
-    with restore_on_error(model, [m.qkv.weight for m, _ in selected] if spectra else []):
+    weights = [module.qkv.weight for module, _ in selected] if spectra else []
+    with restore_model(model, weights, only_on_error=True):
         for (module, adapter), parts in zip(selected, made, strict=True):
             module.__class__ = adapter
             for slot, part in zip(adapter.slots, parts, strict=False):
@@ -173,11 +178,6 @@ def _make_parts(
             "of timm, nn.MultiheadAttention, and BERT and other encoders of transformers have one"
         )
     return filter, check_mechanism("kernel", make(adapter.find_dim(module), num_heads))
-
-
-def _make_spectrum(make: Make, module: Any, adapter: type[Filtered]) -> Any:
-    check_projections(module, adapter)
-    return check_mechanism("reparam", make(module.proj.in_features))
 
 
 def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:

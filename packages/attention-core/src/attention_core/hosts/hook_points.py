@@ -84,8 +84,7 @@ def find_import_path(module: nn.Module) -> str:
 def find_host(module: nn.Module) -> HostLibrary:
     """Return the library that a module's class comes from; torch for all that are not known."""
     library = find_host_class(module).__module__.partition(".")[0]
-    known = library if library in HOSTS else "torch"
-    return import_module(f"attention_core.hosts.{known}").HOST
+    return import_module(f"attention_core.hosts.{library if library in HOSTS else 'torch'}").HOST
 
 
 def find_attention_parts(model: nn.Module) -> set[nn.Module]:
@@ -208,9 +207,7 @@ def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
     return valid
 
 
-def _check_mask(
-    i: int, tokens: str, position: Position, module: nn.Module, args: Any, kwargs: Any
-) -> None:
+def _check_mask(i: int, tokens: str, position: str, module: Any, args: Any, kwargs: Any) -> None:
     mask = args[i] if i < len(args) else kwargs.get(PAIRS)
     if mask is not None or kwargs.get("is_causal"):
         raise ValueError(

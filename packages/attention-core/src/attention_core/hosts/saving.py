@@ -31,7 +31,7 @@ from attention_core.hosts.adapter import Filtered, find_active
 from attention_core.hosts.attach import Model, attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.model_card import format_card
-from attention_core.hosts.restoration import restore_on_error
+from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import is_known_attention, self_attention_modules
 from attention_core.mechanism import find_arguments
 from attention_core.reparam import find_spectrum
@@ -104,15 +104,22 @@ def load_mechanism(
     if not Path(folder).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
         folder = import_module("huggingface_hub").snapshot_download(str(folder))
     with convert_errors(str(folder)):
-        groups = _read_description(Path(folder))
+        for name in (DESCRIPTION, WEIGHTS):
+            if not (Path(folder) / name).is_file():
+                raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
+        groups = json.loads((Path(folder) / DESCRIPTION).read_text(encoding="utf-8"))["groups"]
         spectra = any("reparam" in group for group in groups)
         projected = [m for m in _find_layers(model, None) if hasattr(m, "qkv")] if spectra else []
-        with restore_on_error(model, [module.qkv.weight for module in projected]):
+        weights = [module.qkv.weight for module in projected]
+        with restore_model(model, weights, only_on_error=True), torch.no_grad():
             attach_groups(model, groups, str(folder), trust)
-            with torch.no_grad():
-                _fill_tensors(
-                    _list_tensors(model, groups), load_file(Path(folder) / WEIGHTS), str(folder)
+            own, saved = _list_tensors(model, groups), load_file(Path(folder) / WEIGHTS)
+            if missing := sorted(own.keys() ^ saved.keys()):
+                raise ValueError(
+                    f"{folder} does not have the weights of what it describes: {missing[0]}"
                 )
+            for key, tensor in own.items():
+                fill_tensor(tensor, saved[key], key, str(folder))
     return model
 
 
@@ -137,13 +144,6 @@ def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, T
     return found
 
 
-def _fill_tensors(own: dict[str, Tensor], saved: dict[str, Tensor], source: str) -> None:
-    if missing := sorted(own.keys() ^ saved.keys()):
-        raise ValueError(f"{source} does not have the weights of what it describes: {missing[0]}")
-    for key, tensor in own.items():
-        fill_tensor(tensor, saved[key], key, source)
-
-
 def fill_tensor(tensor: Tensor, saved: Tensor, key: str, source: str) -> None:
     """Copy a weight of a file; ValueError for another shape or kind, and for nan."""
     if tensor.shape != saved.shape:
@@ -166,13 +166,6 @@ def convert_errors(source: str) -> Iterator[None]:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{source} describes no mechanism of this model: {reason}") from error
-
-
-def _read_description(folder: Path) -> list[dict[str, Any]]:
-    for name in (DESCRIPTION, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
-    return json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["groups"]
 
 
 def _find_layers(model: nn.Module, where: str | None) -> list[Any]:

@@ -102,9 +102,8 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         _check_inputs(query, key, value, attn_mask, self.out_proj)
         bias, ignored = _split_masks(attn_mask, key_padding_mask, self.num_heads)
         qkv = F.linear(query, self.in_proj_weight)
-        q, k, v = qkv.view(*query.shape[:2], self.num_heads, 3 * self.head_dim).chunk(
-            3, -1
-        )  # (B, N, heads, d)
+        # (B, N, heads, d)
+        q, k, v = qkv.view(*query.shape[:2], self.num_heads, 3 * self.head_dim).chunk(3, -1)
         if self.vbias is not None:
             v = v + self.value_bias_weight.view(self.num_heads, -1)
         k, v = k.transpose(1, 2), v.transpose(1, 2)

@@ -119,17 +119,15 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
 
     def _project_inputs(self, *inputs: Tensor) -> list[Tensor]:
         """Return q, k and v as (B, H, N, d)."""
-        no_bias = self.in_proj_bias is None
-        weights = self.in_proj_weight.chunk(3)
-        biases = [None] * 3 if no_bias else list(self.in_proj_bias.chunk(3))
+        weight, bias = self.in_proj_weight, self.in_proj_bias
         if all(x is inputs[0] for x in inputs):
-            projected = F.linear(inputs[0], self.in_proj_weight, self.in_proj_bias).chunk(3, -1)
+            projected = F.linear(inputs[0], weight, bias).chunk(3, -1)
         else:
-            parts = zip(inputs, weights, biases, strict=True)
-            projected = tuple(F.linear(x, weight, bias) for x, weight, bias in parts)
+            biases = [None] * 3 if bias is None else bias.chunk(3)
+            projected = tuple(map(F.linear, inputs, weight.chunk(3), biases))
         batches = [self._batch(x) for x in projected]
-        width = batches[0].shape[-1] // self.num_heads
-        return [x.reshape(*x.shape[:2], self.num_heads, width).transpose(1, 2) for x in batches]
+        heads = (self.num_heads, self.head_dim)
+        return [x.reshape(*x.shape[:2], *heads).transpose(1, 2) for x in batches]
 
     def _batch(self, x: Tensor) -> Tensor:
         """Return tokens as (B, N, E)."""

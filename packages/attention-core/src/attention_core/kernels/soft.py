@@ -65,7 +65,7 @@ class SOFT(Kernel):
         self, dim: int, num_heads: int, ratio: int = 8, iterations: int = 20, kernel_size: int = 0
     ) -> None:
         super().__init__(dim, num_heads)
-        self.init_args = {"kernel_size": kernel_size}
+        self.init_args = {"iterations": iterations, "kernel_size": kernel_size}
         check_sizes("SOFT", ratio=ratio)
         self.ratio, width = ratio, dim // num_heads
         self.pool = nn.Linear(ratio * width, width, bias=False)  # a convolution of stride ratio

@@ -21,14 +21,13 @@ import torch
 import yaml
 from attention_core import diagnose
 from experiment_kit.__main__ import main
-from experiment_kit.app_files import ROW, find_table_specs
+from experiment_kit.app_files import ROW
 from experiment_kit.commands.disagreements import list_disagreements
 from experiment_kit.diagnosis.model_sources import load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS
 from experiment_kit.launch.plan import find_data, load_app
 from experiment_kit.papers.figures.entries import load_run_model
-from experiment_kit.papers.spec import PAPER, load_spec
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 from PIL import Image
@@ -124,19 +123,6 @@ def test_a_profile_changes_the_scale_alone(case: AppCase, profile: str) -> None:
     settings = {k: v for k, v in case.read("profile", profile).items() if k not in ("at", "run")}
     changed = {path[-1] for path in setting_paths(settings)}
     assert changed <= SCALE | case.scale
-
-
-@pytest.mark.parametrize("case", by_app())
-def test_every_cell_is_made_of_overlays_and_options_that_exist(case: AppCase) -> None:
-    parsed: set[str] = set()
-    for spec in map(load_spec, find_table_specs(case.name)):
-        for cell in (
-            cell for p in (PAPER, "validation") for cell in spec.list_cells("paper", p, [0])
-        ):
-            options = {argument.partition("=")[0] for argument in cell.experiment.args}
-            if cell.experiment.app == case.name and not options <= parsed:
-                case.cli.parser.parse_args(["fit", *cell.experiment.arguments()])
-                parsed |= options
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,6 @@ from attention_graph.chemistry.features import (
     OGB_ATOM_ROWS,
     OGB_BOND_ROWS,
     ZINC_ATOMS,
-    ZINC_ROWS,
     UnusableMolecule,
     featurize_ogb,
     featurize_zinc,
@@ -18,8 +17,6 @@ from attention_graph.chemistry.penalized_logp import (
     featurize_with_target,
 )
 from attention_graph.chemistry.synthetic import generate_molecules
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rdkit import Chem
 
 # The vocabularies of https://github.com/snap-stanford/ogb/blob/master/ogb/utils/features.py; what
@@ -67,6 +64,10 @@ def test_ids_are_places_in_the_published_vocabularies(smiles) -> None:
     atoms = (graph.x - 1 - 512 * torch.arange(9)).tolist()
     bonds = (graph.edge_attr - 2 - 512 * torch.arange(3)).tolist()
     assert atoms == [find_ids(atom, ATOM) for atom in read.GetAtoms()]
+    ends = graph.edge_index.T.tolist()
+    assert ends[::2] == [end[::-1] for end in ends[1::2]]
+    assert (graph.x < OGB_ATOM_ROWS).all()
+    assert (graph.edge_attr < OGB_BOND_ROWS).all()
     assert bonds[::2] == bonds[1::2] == [find_ids(bond, BOND) for bond in read.GetBonds()]
 
 
@@ -95,19 +96,6 @@ def test_an_invalid_smiles_is_refused_without_lines_of_rdkit(make, smiles, capfd
 @cache
 def sixty_molecules() -> list[str]:
     return generate_molecules(60)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 59), st.booleans())
-def test_graphs_are_symmetric_and_their_ids_fit_the_tables(index, ogb) -> None:
-    graph = (featurize_ogb if ogb else featurize_zinc)(sixty_molecules()[index])
-    rows = (OGB_ATOM_ROWS, OGB_BOND_ROWS) if ogb else (ZINC_ROWS, ZINC_ROWS)
-    assert 1 <= graph.x.min() <= graph.x.max() < rows[0]
-    assert 2 <= graph.edge_attr.min() <= graph.edge_attr.max() < rows[1]
-    ends = map(tuple, graph.edge_index.T.tolist())
-    there = dict(zip(ends, graph.edge_attr.tolist(), strict=True))
-    assert len(there) == graph.edge_index.shape[1]
-    assert all(there[b, a] == ids and a != b for (a, b), ids in there.items())
 
 
 # Of 249,455 rows of ZINC-250k whose scores were computed apart from this code (MolLogP, SA_Score

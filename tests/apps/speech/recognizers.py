@@ -20,8 +20,7 @@ from tests.kit import trainers
 
 ENCODERS = "transformer", "branchformer"
 TEXTS = ["ONE TWO", "NINE", "TWO ZERO ONE"]
-NUM_LAYERS = 3  # in the encoder
-SMALL = {"dim": 8, "num_heads": 2, "num_encoder_layers": NUM_LAYERS, "num_decoder_layers": 2,
+SMALL = {"dim": 8, "num_heads": 2, "num_encoder_layers": 3, "num_decoder_layers": 2,
          "ffn_dim": 10, "csgu_dim": 12, "csgu_kernel": 7}  # fmt: skip
 ONE_BLOCK = {"channels": (4,), "kernels": (3,), "strides": (4,), "residuals": (False,)}
 

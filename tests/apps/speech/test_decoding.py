@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import pytest
 import torch
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
 from attention_speech.models import lm
@@ -56,19 +55,6 @@ def test_a_beam_of_one_is_greedy_decoding_by_attention() -> None:
         assert found == decode_step_by_step(states)
         seen.add(tuple(found))
     assert len(seen) > 2
-
-
-@torch.no_grad()
-@pytest.mark.parametrize(
-    "config", [ATTENTION_ALONE, BeamSearchConfig(beam_size=4), BeamSearchConfig(beam_size=99)]
-)
-def test_a_text_does_not_depend_on_the_batch(config: BeamSearchConfig) -> None:
-    states, lengths = encode_noise(44, 20, 9, 1)
-    together = beam_search(make_network(), states, lengths, config)
-    for i, length in enumerate(lengths):
-        # a batch takes the steps of its longest utterance: shorter ones may get longer texts
-        alone = beam_search(make_network(), states[i : i + 1, :length], length[None], config)
-        assert together[i] == alone[0] or len(alone[0]) >= length - 1
 
 
 @torch.no_grad()

@@ -42,24 +42,6 @@ def test_padding_changes_no_logit(encoder: str, options, tokenizer_file) -> None
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_filter_is_in_the_encoder_alone_and_begins_as_plain(encoder, tokenizer_file) -> None:
-    plain = make_module(tokenizer_file, encoder).eval()
-    filtered = make_module(tokenizer_file, encoder, filter=GFSA, layers="1:").eval()
-    missing, unexpected = filtered.load_state_dict(plain.state_dict(), strict=False)
-    assert not unexpected
-    assert {name.rpartition(".filter.")[2] for name in missing} == {"w0", "w1", "wK"}
-    names = {name for name, m in filtered.named_modules() if isinstance(m, GFSA)}
-    assert len(names) == recognizers.NUM_LAYERS - 1
-    assert all(name.startswith("model.transformer.encoder.layers.") for name in names)
-    batch = make_batch(tokenizer_file)
-    for ours, theirs in zip(filtered(batch), plain(batch), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
-    filtered(batch)[1].square().sum().backward()
-    learned = [p for name, p in filtered.named_parameters() if name.endswith("wK")]
-    assert all(p.grad is not None and p.grad.abs().min() > 0 for p in learned)
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
 def test_a_few_utterances_are_learned_by_heart(encoder, tokenizer_file) -> None:
     network = make_config(encoder, dim=24, dropout=0.0, channels=(8,), kernels=(3,), strides=(4,),
                           residuals=(False,), num_encoder_layers=1, num_decoder_layers=1,

@@ -7,6 +7,8 @@ import pytest
 from attention_sequence.data import UEA, Image, ListOps, Pathfinder, Retrieval, Text
 from attention_sequence.data.uea import find_ts_file, read_ts_file
 
+from tests.apps.sequence.long_range_files import write_cifar, write_listops, write_pathfinder
+
 
 @pytest.fixture
 def root(tmp_path, monkeypatch) -> Path:
@@ -33,22 +35,17 @@ def test_series_are_counted_as_they_are_read() -> None:
 
 
 def test_the_long_range_arena_is_counted(root: Path) -> None:
+    write_listops(root)
+    write_cifar(root)
+    folder = write_pathfinder(root)
+    (folder / "imgs/0/sample_3.png").write_bytes(b"")  # left out
     for split, count in {"train": 7, "test": 3}.items():
-        write_lines(root / f"listops-1000/basic_{split}.tsv", count + 1)
         write_lines(root / f"tsv_data/new_aan_pairs.{split}.tsv", count)
         for name in range(count):
             for label in ("pos", "neg"):
                 write_lines(root / f"aclImdb/{split}/{label}/{name}.txt", 1)
-    assert ListOps.count_samples("listops-1000") == {"train": 7, "test": 3}
+    assert ListOps.count_samples("listops-1000") == {"train": 22, "test": 5}
     assert Retrieval.count_samples("aan") == {"train": 7, "test": 3}
     assert Text.count_samples("imdb") == {"train": 14, "test": 6}
-    cifar, drawings = root / "cifar-10-batches-bin", root / "pathfinder32/curv_baseline"
-    cifar.mkdir()
-    for name, count in {"data_batch_1": 20, "data_batch_2": 10, "test_batch": 5}.items():
-        (cifar / f"{name}.bin").write_bytes(bytes(3073 * count))
-    assert Image.count_samples("cifar10") == {"train": 27, "test": 5}
-    write_lines(drawings / "imgs/full", 1)
-    (drawings / "imgs/empty").touch()
-    (drawings / "metadata").mkdir()
-    (drawings / "metadata/0.npy").write_text("imgs full 0 1\n" * 20 + "imgs empty 0 1\n")
-    assert Pathfinder.count_samples("curv_baseline") == {"train": 16, "test": 2}
+    assert Image.count_samples("cifar10") == {"train": 18, "test": 5}
+    assert Pathfinder.count_samples(folder.name) == {"train": 23, "test": 3}

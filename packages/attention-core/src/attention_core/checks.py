@@ -105,9 +105,7 @@ def check_mechanism(slot: str, made: Any) -> Any:
 
 
 def check_factories(owner: str, /, **factories: Any) -> None:
-    """Check that factories are functions or classes, and no class of ours is in another's slot.
-
-    The first one makes the filter."""
+    """Check factories, the filter's first; no class of ours is in the slot of another kind."""
     first = next(iter(factories))
     for name, factory in factories.items():
         if factory is None and name != first:

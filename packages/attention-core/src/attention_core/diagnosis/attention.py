@@ -148,10 +148,7 @@ def _find_axes(node: Node, formed: Node, values: Node, place: int) -> tuple[int,
 
 
 def form_maps(call: AttentionCall) -> tuple[Tensor, Tensor] | None:
-    """Return the map A of a call and the map H that is applied, None for a kernel without one.
-
-    Shapes: both (..., N, N), of the call's `shape`.
-    """
+    """Return the map A of a call and the map H that is applied, None for a kernel without one."""
     A = form_map(call)
     if A is None or call.filter is None or isinstance(call.filter.module, Plain):
         return None if A is None else (A, A)

@@ -40,10 +40,7 @@ class Measurer:
     def measure_layers(
         self, layers: Sequence[Layer], masks: Sequence[Tensor | None]
     ) -> tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]:
-        """Return the measures of layers, and of the tokens behind the final norm of a stack.
-
-        A mask (B, N) is of the call's tokens, and None for all tokens.
-        """
+        """Return the measures of layers, and of the tokens behind the final norm of a stack."""
         pairs = list(zip(layers, masks, strict=True))
         found = [self._measure_layer(*pair) for pair in pairs]
         final = {

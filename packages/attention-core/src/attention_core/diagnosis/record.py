@@ -212,11 +212,7 @@ def list_terms(node: Node) -> list[Node]:
 def record_graph(
     model: nn.Module, run: Callable[[], Any], keep: Collection[int] | None = None
 ) -> Graph:
-    """Run a model and return the graph of the pass, with the values of the nodes in `keep`.
-
-    `run` calls the model. Two passes over inputs of one kind have the same nodes, so that the
-    graph of the first tells which indices to keep in the second.
-    """
+    """Run a model by `run` and return the graph, with the values of the nodes in `keep`."""
     weights = [*model.parameters(), *model.buffers()]
     recorder = _Recorder({id(weight) for weight in weights}, keep)
     was_fast = torch.backends.mha.get_fastpath_enabled()

@@ -224,10 +224,7 @@ _PAGE_ONLY = ("signed", "largest", "maps")  # too wide for a terminal
 
 
 def make_columns(layers: list[LayerDiagnosis]) -> dict[str, list[tuple[float | None, str]]]:
-    """Return the columns of a table, a cell a layer: a value, None where unknown, and its text.
-
-    Changes that no layer has are left out.
-    """
+    """Return the columns of a table: for each layer a value, None where unknown, and its text."""
     rows = [_flatten_layer(layer, {"output": layer.output}) for layer in layers]
     columns = {}
     for title, (name, form) in COLUMNS.items():

@@ -59,10 +59,9 @@ class PlannedRun:
     def record(
         self, list_nodes: Callable[[Plan], Iterable[Node]], inputs: ModelInputs
     ) -> Iterator[Plan]:
-        """Run the model on a slice, and hold the values of nodes for a time; yield their plan.
+        """Run the model on a slice and hold the values of nodes; yield their plan.
 
-        It is another one where the slice calls other functions, as transformers does for samples
-        without padding.
+        It is another plan where the slice calls other functions (transformers without padding).
         """
         run, nodes = self, {*list_nodes(self.plan)}
         if not run._set_values(nodes, inputs):
@@ -138,11 +137,7 @@ class PlannedRun:
 
 
 def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) -> PlannedRun:
-    """Run a model once and return the plan of its layers.
-
-    Attention that shows no map gets a Plain filter if `attach` knows it: the caller restores the
-    model.
-    """
+    """Plan the layers of a model by a pass; it may get Plain filters: the caller restores it."""
     graph, calls = _find_calls(model, inputs, where)
     if not any(call.is_square for call in calls) and attach_plain(model, where):
         graph, calls = _find_calls(model, inputs, where)

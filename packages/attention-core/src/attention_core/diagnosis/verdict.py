@@ -116,11 +116,7 @@ def classify_smoothing(depth: Depth) -> Kind:
 
 
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
-    """Return three sentences on each stack of layers: encoder and decoder, or the whole model.
-
-    `classify_smoothing` has the rules. What drives a stack lowers log(HFC/LFC) most, summed over
-    layers. `reason` says why there is no verdict.
-    """
+    """Return three sentences on each stack of layers, or the `reason` for which there is none."""
     if reason:
         return f"There is no verdict: {reason}."
     stacks = split_stacks(layers)

@@ -1,7 +1,6 @@
 """Attention maps as linear operators: `A @ v` in each representation of A, and polynomials."""
 
 from attention_core.operators.base import (
-    MASK_THRESHOLD,
     LinearMap,
     Operator,
     ValueFreeOutput,

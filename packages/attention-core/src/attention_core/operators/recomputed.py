@@ -249,11 +249,9 @@ def _select(mask: Tensor, chunk: Chunk) -> Tensor:
 
 
 def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Generator) -> Tensor:
-    """Fill `kept` with zeros with probability threshold / 2^16, else ones.
-
-    A number of 64 bits makes four entries, 7 times as fast as torch's dropout.
-    """
-    # all 64 bits: without bounds, `random_` never sets the sign bit, which every fourth entry uses
+    """Fill `kept` with zeros with probability threshold / 2^16, else ones."""
+    # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without bounds,
+    # `random_` never sets the sign bit, which every fourth entry uses
     words = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
     numbers = words.view(torch.int16)[: kept.numel()].ge_(threshold - RNG_LEVELS // 2)
     return kept.copy_(numbers.view(kept.shape))

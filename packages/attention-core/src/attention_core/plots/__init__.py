@@ -18,7 +18,6 @@ from attention_core.plots.maps import plot_attention_maps, plot_spectra_grid
 from attention_core.plots.panels import Lines, add_legend, make_panels, render_figure, use_style
 from attention_core.plots.spectra import (
     draw_responses,
-    draw_singular_values,
     plot_frequency_responses,
     plot_smoothing,
 )

@@ -49,22 +49,6 @@ def draw_responses(
     use_log_scale(axis)
 
 
-def draw_singular_values(
-    axis: Axes, methods: Mapping[str, Sequence[float]], lines: Lines | None = None
-) -> None:
-    """Draw singular values, largest first, each divided by the largest of its method."""
-    curves = {
-        label: (range(1, len(values) + 1), [value / values[0] for value in values])
-        for label, values in methods.items()
-    }
-    draw_curves(axis, curves, lines, marker="")
-    axis.set_ylabel("singular value / largest")
-    if min(min(y) for _, y in curves.values()) < SMALLEST:
-        axis.set_ylim(SMALLEST, 2)
-    use_log_scale(axis)
-    show_integers(axis, "index")
-
-
 def plot_smoothing(
     methods: Mapping[str, Mapping[str, Any]], lines: Lines | None = None, width: float = FULL_WIDTH
 ) -> Figure:
@@ -88,7 +72,13 @@ def plot_smoothing(
         if name == "response":
             draw_responses(axis, curves, style)
         elif name == "singular_values":
-            draw_singular_values(axis, curves, style)
+            shown = {m: (range(1, len(v) + 1), [x / v[0] for x in v]) for m, v in curves.items()}
+            draw_curves(axis, shown, style, marker="")
+            axis.set_ylabel("singular value / largest")
+            if min(min(y) for _, y in shown.values()) < SMALLEST:
+                axis.set_ylim(SMALLEST, 2)
+            use_log_scale(axis)
+            show_integers(axis, "index")
         elif name == "singular_response":
             draw_curves(axis, curves, style, marker="")
             axis.set(xlabel="singular value of A", ylabel="gain")

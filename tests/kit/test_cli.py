@@ -58,12 +58,6 @@ def test_a_finished_run_is_found_by_its_saved_config_and_left_alone(finished, ca
     assert (finished.folder / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_schedule_fits_a_run_that_steps_alone_bound(tmp_path) -> None:
-    schedule = "--model.schedule=experiment_kit.training.optim.EpochCosineSchedule"
-    bounds = "--trainer.max_epochs=-1", "--trainer.max_steps=7"
-    assert fit(tmp_path, schedule, "--model.schedule.warmup=1", *bounds).read_result() is not None
-
-
 def scores(run: Run) -> dict[str, float]:
     """What does not depend on the clock."""
     metrics = run.read_result()["metrics"]

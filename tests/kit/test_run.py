@@ -86,7 +86,8 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(tmp_path, capsys) 
         "loops": {"fit_loop": {"epoch_progress": {"total": {}}}},
         **empty,
     }
-    damaged = {"101": {"state_dict": {}}, "100": whole}
+    lost = {**whole, "state_dict": {"w": torch.tensor([1.0, torch.nan])}}  # as older versions saved
+    damaged = {"102": lost, "101": {"state_dict": {}}, "100": whole}
     for step, content in {"9": whole, **damaged}.items():
         torch.save(content, run.checkpoint_folder / f"step={step}.ckpt")
     truncated = run.checkpoint_folder / "step=100.ckpt"

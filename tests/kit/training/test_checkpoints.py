@@ -245,19 +245,6 @@ def test_weights_that_are_no_numbers_are_not_saved(at, tmp_path) -> None:
     assert newest == (None if at == 4 else 4)
 
 
-def test_a_checkpoint_of_weights_that_are_no_numbers_is_replaced(tmp_path, capsys) -> None:
-    """As older versions have saved them."""
-    whole, record = fit(tmp_path / "whole", Record()), Record()
-    fit(tmp_path / "parts", record)
-    newest = tmp_path / "parts" / "checkpoints" / "step=8.ckpt"
-    saved = torch.load(newest, weights_only=True)
-    saved["state_dict"]["line.weight"][0, 1] = float("nan")
-    torch.save(saved, newest)
-    again = fit(tmp_path / "parts", record)
-    assert "is damaged or holds nan; renamed to step=8.damaged" in capsys.readouterr().err
-    assert all(map(torch.equal, whole.parameters(), again.parameters()))
-
-
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"])
 def test_a_signal_outside_of_training_ends_at_once_with_a_sentence(name, capsys) -> None:
     number = getattr(signal, name)

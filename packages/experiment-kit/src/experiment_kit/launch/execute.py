@@ -144,8 +144,7 @@ class JobProgress(Progress):
     def remove_job(self, job: Job, has_ended: bool = True) -> None:
         """Hide a job that has ended, or that starts again."""
         self.num_ended += has_ended
-        if (task := self.tasks_of.pop(job.log, None)) is not None:
-            self.remove_task(task)
+        self.remove_task(self.tasks_of.pop(job.log))
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """Read the files that the jobs write."""

@@ -215,22 +215,17 @@ class ProgressFile(Callback):
 
     def __init__(self, path: Path) -> None:
         self.path, self.written = path, 0.0
-        self.ends: dict[str, float] = {}
-
-    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
-        """Find the ends of training."""
-        steps, epochs = trainer.estimated_stepping_batches, trainer.max_epochs or 0
-        ends = {"steps": steps, "epochs": epochs}
-        self.ends = {name: end for name, end in ends.items() if 0 < end < math.inf}
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Write the step and the epoch."""
+        """Write the step and the epoch, and the last of both."""
         if trainer.is_global_zero and time.monotonic() - self.written > 1:
             self.written = time.monotonic()
-            place = {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
+            ends = {"steps": trainer.estimated_stepping_batches, "epochs": trainer.max_epochs or 0}
+            place = {name: end for name, end in ends.items() if 0 < end < math.inf}
+            place |= {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
             with suppress(OSError):
                 new = self.path.with_suffix(".new")
-                new.write_text(json.dumps({**place, **self.ends}), encoding="utf-8")
+                new.write_text(json.dumps(place), encoding="utf-8")
                 new.replace(self.path)
 
     def teardown(self, trainer: Trainer, module: Any, stage: str) -> None:

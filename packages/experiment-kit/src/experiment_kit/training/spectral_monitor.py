@@ -3,8 +3,7 @@
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,8 @@ class RepeatedCall(ModelInputs):
         """Repeat the call; sharded weights are gathered again for what is measured behind it."""
         output = self.function(*self.args, **self.kwargs)
         with torch._C.DisableTorchFunction():  # it is no part of the model
-            unshard_weights(model)
+            for module in list_sharded(model):
+                module.unshard()
         return output
 
     def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
@@ -142,11 +142,15 @@ class SpectralMonitor(Callback):
             return
         began = time.perf_counter()
         # training draws the same numbers with and without a monitor
-        with isolate_rng(), gather_weights(module):
+        with isolate_rng():
+            for part in list_sharded(module):
+                part.unshard()
             measures = collect_coefficients(module)
             # on all ranks: with sharded weights, a single rank would wait for the others forever
             with trainer.precision_plugin.forward_context():
                 measures |= self._measure_layers(trainer, module, full)
+            for part in list_sharded(module):
+                part.reshard()
         self.newest = {"step": trainer.global_step, "full": full, "measures": measures}
         self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
@@ -245,21 +249,9 @@ def list_measures(report: Diagnosis, full: bool) -> Measures:
     return measures
 
 
-def unshard_weights(model: nn.Module) -> None:
-    """Gather the weights of sharded modules on every device."""
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.unshard()
-
-
-@contextmanager
-def gather_weights(model: nn.Module) -> Iterator[None]:
-    """Gather sharded weights on every device for a time."""
-    unshard_weights(model)
-    yield
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
+def list_sharded(model: nn.Module) -> list[FSDPModule]:
+    """List the modules whose weights are sharded."""
+    return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 def choose_period(step: int, every_n_steps: int) -> int:

@@ -105,13 +105,6 @@ def test_the_rate_of_a_map_is_reached_also_by_a_filter():
         assert_close(growth, sigma[..., 0])
 
 
-def test_the_smoothing_rate_by_its_equation():
-    alpha = torch.linspace(0, 5, 7).double()
-    expected = [math.sqrt(N * math.exp(2 * a) / (math.exp(2 * a) + N - 1)) for a in alpha.tolist()]
-    assert_close(spectral.smoothing_rate(alpha, N).tolist(), expected)
-    assert spectral.smoothing_rate(torch.tensor(500.0), N).item() == pytest.approx(math.sqrt(N))
-
-
 def test_the_spectrum_of_a_head_has_zeros_where_it_is_narrower_than_the_tokens():
     value, output = torch.randn(6, 5), torch.randn(5, 6)
     found = spectral.value_output_eigenvalues(value, output, 2)

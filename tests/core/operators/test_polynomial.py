@@ -157,17 +157,6 @@ def test_operands_of_a_joint_projection():
     assert_same(y, expected, [qkv_, *coefficients])
 
 
-@pytest.mark.parametrize("filter", [Plain(H), GFSA(H, wK=0.3)])
-def test_dropout_draws_anew_and_a_seed_repeats_it(filter):
-    (q, k, v), filter = qkv(), filter.double()
-    A = Softmax(q, k, dropout=P)
-    torch.manual_seed(5)
-    first, second = filter(A, v), filter(A, v)
-    torch.manual_seed(5)
-    assert torch.equal(filter(A, v), first)
-    assert not torch.equal(first, second)
-
-
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9, 1.0])
 def test_the_rate_of_dropped_entries(p):
     kept = draw_kept(p, heads=4, n=256, batch=1)

@@ -115,9 +115,14 @@ def _differentiate(
     """Yield the derivatives of the two measures of the last layer by each coefficient."""
     places = [(node, node.value) for x, _ in layers.values() for node in _list_places(x)]
     nodes = {node: x for node, x in places if x is not None and x.requires_grad}
+    last, mask = layers[max(layers)]
+    x = last.arrange_tokens(next(reversed(last.steps.values())).value)
+    valid = _fit_mask(x, mask, _form_map(last))
+    x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
+    measures = spectral.token_cosine(x, valid).mean(), spectral.hfc_lfc(x, valid).log().mean()
     rows = [
         torch.autograd.grad(measure, [*nodes.values()], retain_graph=True, allow_unused=True)
-        for measure in _measure_last(*layers[max(layers)])
+        for measure in measures
     ]
     grads = dict(zip(nodes, zip(*rows, strict=True), strict=True))
     for i, (layer, mask) in layers.items():
@@ -141,7 +146,9 @@ def _find_places(
 ) -> Iterator[tuple[Any, ...]]:
     """Yield a node, the mechanism, its arguments, and how gradients get the shape of its output."""
     call = layer.call
-    if _is_filter(make):
+    parameters = inspect.signature(make(1).forward).parameters.values()
+    # a filter needs a map and values; a function of tokens needs tokens alone
+    if sum(x.default is inspect.Parameter.empty for x in parameters) == 2:
         if call.filter is None or isinstance(call.filter.module, Plain):
             if operator is None:
                 raise ValueError(f"the values of {call.name or 'its attention'} were not found")
@@ -177,12 +184,6 @@ def _read_operator(layer: Layer, A: Tensor | None) -> Host | None:
     return None
 
 
-def _is_filter(make: Make) -> bool:
-    args = inspect.signature(make(1).forward).parameters.values()
-    required = [arg for arg in args if arg.default is inspect.Parameter.empty]
-    return len(required) == 2  # a map and values; a function of tokens needs tokens alone
-
-
 def _differentiate_place(
     made: nn.Module, args: tuple[Any, ...], grads: Iterable[Tensor]
 ) -> Iterator[tuple[str, list[float]]]:
@@ -196,14 +197,6 @@ def _differentiate_place(
     rows = [torch.autograd.grad(y, [*weights.values()], g, retain_graph=True) for g in grads]
     for name, pair in zip(weights, zip(*rows, strict=True), strict=True):
         yield name, [moves.sum().item() for moves in pair]
-
-
-def _measure_last(layer: Layer, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the token cosine and log(HFC/LFC) after the last layer, as means over samples."""
-    x = layer.arrange_tokens(next(reversed(layer.steps.values())).value)
-    valid = _fit_mask(x, mask, _form_map(layer))
-    x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
-    return spectral.token_cosine(x, valid).mean(), spectral.hfc_lfc(x, valid).log().mean()
 
 
 @torch.no_grad()

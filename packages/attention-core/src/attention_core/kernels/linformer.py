@@ -75,10 +75,6 @@ class Linformer(Kernel):
         shape = (num_heads if per_head else 1, rank, length)
         self.E = nn.Parameter(torch.empty(shape))
         self.F = None if share_kv else nn.Parameter(torch.empty(shape))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw E, and F where it is not shared, from torch's random generator."""
         for weight in self.parameters():
             if self.init == "normal":
                 nn.init.normal_(weight, std=0.02)

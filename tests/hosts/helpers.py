@@ -21,17 +21,18 @@ def filters(model: nn.Module) -> list[Any]:
     return [module.filter for module in filtered_modules(model).values()]
 
 
+def run(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
+    """Return the output of a model, or the first of several."""
+    out = model(**inputs)
+    return out if isinstance(out, Tensor) else out[0]
+
+
 def randomize(model: nn.Module, part: str = "filter") -> nn.Module:
     """Draw the weights of all filters, or of all functions of tokens."""
     for name, weight in model.named_parameters():
         if part in name.split("."):
             nn.init.normal_(weight, std=0.7)
     return model
-
-
-def find_untrained(model: nn.Module) -> list[str]:
-    """Return the trainable parameters that the last backward pass did not reach."""
-    return [name for name, w in model.named_parameters() if w.requires_grad and w.grad is None]
 
 
 def count_hooks(model: nn.Module) -> int:

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 B, N, U, WIDTH, HEADS, DEPTH = 2, 11, 5, 12, 3, 2
 KINDS = {"regularMHA": MultiheadAttention, "RelPosMHAXL": RelPosMHAXL}
 ENCODERS = ["transformer", "conformer", "branchformer"]
-all_encoders = pytest.mark.parametrize("encoder", ENCODERS)
 all_kinds = pytest.mark.parametrize("kind", KINDS)
 FILTERS = {"gfsa": partial(GFSA, K=4, w0=0.3, wK=-0.7), "attnscale": AttnScale}
-all_filters = pytest.mark.parametrize("name", FILTERS)
 NUM_FRAMES = torch.tensor([N, 7])
 PADDING = torch.arange(N) >= NUM_FRAMES[:, None]
 LENGTHS = NUM_FRAMES / N  # speechbrain's relative lengths

@@ -37,6 +37,7 @@ from tests.hosts.helpers import (
     count_hooks,
     filtered_modules,
     randomize,
+    run,
     take_snapshot,
 )
 from tests.hosts.transformers import models as transformers_models
@@ -80,11 +81,6 @@ for name, build in torch_models.BUILDS.items():
     num_layers = 4 if name == "transformer" else 2  # encoder and decoder
     CASES[f"torch-{name}"] = Case(build, partial(torch_models.make_inputs, name), num_layers, False)
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-
-
-def run(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
-    out = model(**inputs)
-    return out if isinstance(out, Tensor) else out[0]
 
 
 @all_cases

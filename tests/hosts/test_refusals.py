@@ -36,11 +36,6 @@ def torch_layer(**options: Any) -> Callable[[], nn.Module]:
     return lambda: nn.MultiheadAttention(24, 4, **options)
 
 
-def decoder() -> nn.Module:
-    config = hf.BertConfig(**models.BERT, is_decoder=True, add_cross_attention=True)
-    return hf.BertModel(config)
-
-
 def build_column() -> nn.Module:
     layers = nn.ModuleList([speechbrain_models.build_layer("RelPosMHAXL")])
     return nn.ModuleDict({"decoder": layers})
@@ -79,7 +74,8 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (partial(MultiheadAttention, 3, 12, add_zero_attn=True), {}, NOT_SQUARE),
     (lambda: speechbrain_models.build().decoder, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
     (build_column, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
-    (lambda: decoder().encoder.layer[0].crossattention.self, {}, f"BertCrossAttention has {PLAIN}"),
+    (lambda: models.build("bert", **models.CROSS).encoder.layer[0].crossattention.self, {},
+     f"BertCrossAttention has {PLAIN}"),
     (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),
     (recognizer("RoPEMHA", 0), {}, "has no attention that attach knows.*where='RoPEMHA'"),
     (recognizer("hypermixing", 1), {}, f"TransformerASR has {PLAIN}"),

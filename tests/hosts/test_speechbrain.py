@@ -8,7 +8,6 @@ import torch
 from attention_core import attach, detach
 from attention_core.filters import GFSA, CenteredAttention, Plain
 from attention_core.tokens import FeatScale, LayerScale
-from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.cases import gradients
@@ -27,18 +26,12 @@ from tests.hosts.speechbrain_models import (
     build,
     build_layer,
     call_layer,
-    make_inputs,
     relative_positions,
 )
 
 # torch warns of the masks that speechbrain passes
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
 all_makers = pytest.mark.parametrize("make", [*FILTERS.values(), CenteredAttention])
-
-
-@pytest.fixture
-def speech() -> dict[str, Tensor]:
-    return make_inputs()
 
 
 @all_kinds

@@ -2,7 +2,6 @@
 
 import copy
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from tests.hosts import timm_models, torch_models
+from tests.hosts.helpers import run
 from tests.hosts.transformers import models
 
 CAUSAL = ("gpt2", "llama", "mistral")
@@ -36,11 +36,6 @@ def build(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     }
 
 
-def run(model: nn.Module, **inputs: Any) -> Tensor:
-    y = model(**inputs)
-    return y if isinstance(y, Tensor) else y[0]
-
-
 def act(model: nn.Module) -> nn.Module:
     for weight in trainable_parameters(model).values():
         nn.init.constant_(weight, 0.6)
@@ -50,22 +45,21 @@ def act(model: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_starts_as_itself_acts_and_is_restored(name):
     stock, inputs = build(name)
-    before, model = run(stock, **inputs), attach(copy.deepcopy(stock), GFSA)
-    assert_close(run(model, **inputs), before)
-    after = run(act(model), **inputs)
+    before, model = run(stock, inputs), attach(copy.deepcopy(stock), GFSA)
+    assert_close(run(model, inputs), before)
+    after = run(act(model), inputs)
     assert (after - before).abs().max() > 1e-4
     after.square().mean().backward()
     assert all(w.grad is not None for w in trainable_parameters(model).values())
-    assert_close(run(detach(model), **inputs), before)
+    assert_close(run(detach(model), inputs), before)
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_padding_is_truncation(name):
     model, given = act(attach(models.build(name), GFSA)), models.make_inputs(name, padded=True)
     model = model.get_encoder() if name == "bart" else model
-    ids, mask = given["input_ids"], given["attention_mask"]
-    y = run(model, input_ids=ids, attention_mask=mask)
-    assert_close(y[1:, :5], run(model, input_ids=ids[1:, :5]))
+    given = {name: given[name] for name in ("input_ids", "attention_mask")}
+    assert_close(run(model, given)[1:, :5], run(model, {"input_ids": given["input_ids"][1:, :5]}))
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -80,7 +74,7 @@ def test_a_checkpoint_of_transformers_comes_back(tmp_path):
     model, inputs = build("bert")
     act(attach(model, GFSA)).save_pretrained(tmp_path)
     again = copy.deepcopy(load(hf.AutoModel, tmp_path)).double()
-    assert_close(run(again, **inputs), run(model, **inputs), atol=1e-6, rtol=1e-6)
+    assert_close(run(again, inputs), run(model, inputs), atol=1e-6, rtol=1e-6)
 
 
 def test_maps_are_returned_where_attentions_are_asked_for():

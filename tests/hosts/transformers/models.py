@@ -15,6 +15,7 @@ ENDS = {"vocab_size": VOCAB, "pad_token_id": PAD, "bos_token_id": 0, "eos_token_
 WIDE = {"hidden_size": 24, "intermediate_size": 20}
 WIDE |= {"num_attention_heads": 3, "num_hidden_layers": 2}
 BERT = WIDE | {"hidden_size": 21, "max_position_embeddings": 40} | ENDS
+CROSS = {"is_decoder": True, "add_cross_attention": True}
 BART = ENDS | {"d_model": 21, "max_position_embeddings": 40}
 BART |= {"encoder_layers": 2, "encoder_attention_heads": 3, "encoder_ffn_dim": 20}
 BART |= {"decoder_layers": 3, "decoder_attention_heads": 3, "decoder_ffn_dim": 19}

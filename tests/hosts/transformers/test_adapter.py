@@ -19,7 +19,7 @@ from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
 from tests.hosts.transformers.models import (
     BART,
-    BERT,
+    CROSS,
     EAGER,
     ENDS,
     FAMILIES,
@@ -144,13 +144,8 @@ def test_a_sample_of_padding_alone_leaves_everything_finite(family, make, droppe
     assert all(w.grad.isfinite().all() for w in model.parameters() if w.grad is not None)
 
 
-def decoder(**options) -> nn.Module:
-    config = hf.BertConfig(**BERT, is_decoder=True, add_cross_attention=True, **options)
-    return hf.BertModel(config).eval()
-
-
 def test_cross_attention_stays_plain():
-    model = attach(decoder(), GFSA)
+    model = attach(build("bert", **CROSS), GFSA)
     assert len(filters(model)) == 2
     layer = model.encoder.layer[0]
     assert type(layer.crossattention.self).__name__ == "BertCrossAttention"

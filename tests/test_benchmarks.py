@@ -12,10 +12,7 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (
-            "operators",
-            ["AttnScale / plain (aim <= 1.15)", "DeiT-S, batch"],
-        ),
+        ("operators", ["AttnScale / plain (aim <= 1.15)", "DeiT-S, batch"]),
         ("agf", ["softmax / AGF (aim >= 1 from 1024)", "AGF MiB"]),
         ("graph", ["GFSA, even layers", "published / ours", "molecules/s of each"]),
         ("vision", ["GFSA, published", "training images/s", "plain MiB"]),

@@ -56,7 +56,6 @@ class Expectation:
 
 
 def find_settings(table: str) -> Path:
-    """Return the file of the expected settings of a table."""
     app = TABLES[table].parents[1].name.removeprefix("attention_")
     return Path("tests/apps") / app / "settings" / f"{table}.yaml"
 
@@ -84,7 +83,6 @@ def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
 
 
 def describe_paper(spec: TableSpec) -> dict[str, Any]:
-    """Return what `make table` plans without an option."""
     experiments = [cell.experiment for cell in spec.list_cells()]
     found = {name: sorted({getattr(e, name) for e in experiments}) for name in ("profile", "seed")}
     profiles, seeds = found.values()
@@ -94,7 +92,6 @@ def describe_paper(spec: TableSpec) -> dict[str, Any]:
 
 
 def compare_cells(cells: Iterable[Cell], spec: TableSpec, layers: list[Any]) -> Iterator[str]:
-    """Yield the differences of each cell with its first seed."""
     places = set()
     for cell in cells:
         if (cell.row, cell.column) not in places:
@@ -187,7 +184,6 @@ def find_differences(expected: Expectation, cell: Cell) -> Iterator[str]:
 
 @cache
 def load_planner(app: str) -> ConfigPlanner:
-    """Return the planner of an app, which parses each setting once."""
     return ConfigPlanner(load_app(app))
 
 
@@ -200,7 +196,6 @@ def merge_config(experiment: Experiment) -> dict[str, Any]:
 
 
 def plan_config(experiment: Experiment, runs: Mapping[Experiment, Run] | None = None) -> Any:
-    """Merge the config of an experiment; `runs` has the one that it starts from."""
     return load_planner(experiment.app).merge_config(experiment.arguments(runs=runs))
 
 

@@ -41,10 +41,3 @@ def find_problems(**blocks) -> list[str]:
 ])  # fmt: skip
 def test_a_difference_is_named_with_its_place_and_its_source(blocks, problem) -> None:
     assert any(problem in found for found in find_problems(**blocks)), find_problems(**blocks)
-
-
-def test_values_are_the_same_whatever_their_notation() -> None:
-    common = {"optimizer": "AdamW", "optimizer.init_args.lr": "1e-4", "num_heads": 2.0}
-    rates = {"optimizer.init_args.lr": ["1e-3", 5e-5, 5e-4, 1e-3, 1e-4]}
-    rows = {"[!a]*": {"kernel.init_args.depth": None}, "agf": {"each": rates}}
-    assert not find_problems(common=common, rows=rows, other={"common": common})

@@ -222,9 +222,6 @@ def test_a_text_without_a_token_and_a_single_class_are_refused(tmp_path) -> None
     (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
     with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):
         _ = CsvText(data_dir=str(tmp_path)).classes
-    texts, tokenizer = (
-        [Example("a", None, 0), Example("", None, 0)],
-        train_tokenizer("gpt2", [], 261),
-    )
+    texts = [Example("a", None, 0), Example("", None, 0)]
     with pytest.raises(UserError, match="text 2 of 2 has no token"):  # GPT-2's adds none
-        encode_texts(texts, tokenizer, 8)
+        encode_texts(texts, train_tokenizer("gpt2", [], 261), 8)

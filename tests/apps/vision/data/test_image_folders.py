@@ -165,11 +165,7 @@ LAYOUTS = [
     ),
     ("train/", (4, 2, 2, "train"), ""),
     *((f"train/ {name}/", (*APART, name), "") for name in ("val", "valid", "validation", "test")),
-    (
-        "Training/ Testing/ __MACOSX/",
-        (*APART, "Testing"),
-        "photos/__MACOSX is not read: 8 images\n",
-    ),
+    ("Training/ Testing/ __MACOSX/", (*APART, "Testing"), "__MACOSX is not read: 8 images\n"),
     ("training_set/ test_set/ 1.jpg", (*APART, "test_set"), "photos/1.jpg is not read: 1 images\n"),
     *((f"train/ {name}/ test/", OWN, "") for name in ("val", "valid", "validation", "dev")),
     ("train/ val/ valid/ test/", OWN, "photos/valid is not read: 8 images\n"),

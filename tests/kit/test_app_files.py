@@ -52,24 +52,19 @@ def test_a_name_and_a_file_of_its_settings_are_one_run(tmp_path) -> None:
     assert runs[0].folder == runs[1].folder
 
 
-def test_an_entry_may_refine_one_of_the_kit(tmp_path, monkeypatch) -> None:
+def test_an_entry_may_refine_one_of_the_kit_and_a_bad_name_is_a_sentence(
+    tmp_path, monkeypatch
+) -> None:
     configs = tmp_path / "attention_three/configs"
     configs.mkdir(parents=True)
     (configs / "base.yaml").write_text("{}")
     (configs / "methods.yaml").write_text("plain: {extends: plain, model: {layers: '6:'}}")
+    (configs / "recipes.yaml").write_text("long: {extends: shrt}\nshort: {}")
     monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="extends: no entry 'shrt'; there are: long, short"):
+        read_overlay("three", "recipe", "long")
     plain = read_overlay("three", "method", "plain")
     assert plain["model"]["filter"] == {"class_path": "attention_core.Plain"}
     assert plain["model"]["layers"] == "6:"
     assert plain["run"] == {"method": "plain"}
     assert "gfsa" not in list_overlays("three", "method")
-
-
-def test_a_bad_extends_is_one_sentence(tmp_path, monkeypatch) -> None:
-    configs = tmp_path / "attention_four/configs"
-    configs.mkdir(parents=True)
-    (configs / "base.yaml").write_text("{}")
-    (configs / "recipes.yaml").write_text("long: {extends: shrt}\nshort: {}")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="extends: no entry 'shrt'; there are: long, short"):
-        read_overlay("four", "recipe", "long")

@@ -41,6 +41,8 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
         found = dict(a.split("=") for a in arguments if a.startswith("--"))  # the last wins
         return [f"{key}={value}" for key, value in found.items()]
 
+    with pytest.raises(UserError, match="name a backbone: data rte has no default"):
+        fill_defaults("new", "rte")
     assert find_settings("cola", "albert") == ["--model.f.K=10", "--model.f.w0=1"]
     assert find_settings("cola", "bert") == ["--model.f.K=4"]
     assert find_settings("cola", "bert", "glue") == ["--model.f.K=3"]
@@ -67,13 +69,3 @@ def test_every_data_set_names_overlays_of_its_app(app) -> None:
         for chosen in ({}, {"profile": "paper"}):
             for kind, name in fill_defaults(app, data, **chosen).items():
                 assert name in ("", "paper", *overlays.list_overlays(app, kind)), data
-
-
-def test_a_data_set_without_defaults_asks_for_a_backbone(tmp_path, monkeypatch) -> None:
-    configs = tmp_path / "attention_bare/configs"
-    (configs / "data").mkdir(parents=True)
-    (configs / "base.yaml").write_text("seed_everything: 0")
-    (configs / "data/one.yaml").write_text("data: {}")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="name a backbone: data one has no default"):
-        fill_defaults("bare", "one")

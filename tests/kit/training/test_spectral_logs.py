@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, EigenSpectrum, Plain, SelfAttention, diagnose
+from attention_core import AGF, GFSA, SelfAttention, diagnose
 from attention_core.plots.depth import PROFILE
 from experiment_kit.training.spectral_logs import (
     collect_coefficients,
@@ -92,13 +92,6 @@ def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
     assert torch.equal(dict(drawn)["weights/wK/layer_00"], torch.tensor([0.25, 0.25]))
     assert "weights/w0/layer_00" not in dict(drawn)
-
-
-def test_the_eigenvalues_of_a_spectrum_are_coefficients() -> None:
-    model = nn.Sequential(SelfAttention(DIM, HEADS, filter=Plain, reparam=EigenSpectrum))
-    psi = collect_coefficients(model)["coefficients"]["0.spectrum.psi"]
-    assert len(psi) == DIM
-    assert all(-1 <= value <= 0 for value in psi)
 
 
 def test_the_ranges_of_coefficients_are_shown() -> None:

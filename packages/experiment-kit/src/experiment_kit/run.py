@@ -83,8 +83,7 @@ def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 def _normalize_value(value: Any, key: str = "") -> Any:
     """Turn whole floats into integers and drop nulls, so that a new null option keeps the hash.
 
-    The hashes of older versions, which parsed 3 as 3 or 3.0, stay valid. Lightning's 1 (one batch)
-    and 1.0 (all of them) stay apart. The folder of a run is known by its seed and hash alone.
+    Lightning's 1 (one batch) and 1.0 (all of them) stay apart. A run is known by seed and hash.
     """
     if isinstance(value, Mapping):
         return {k: _normalize_value(part, k) for k, part in value.items() if part is not None}
@@ -103,10 +102,7 @@ def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, 
 
 
 def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], None]) -> None:
-    """Write a whole file or nothing: write a sibling, sync it, rename it, sync the rename.
-
-    A callable writes what is too large for memory into the open sibling.
-    """
+    """Write a whole file or nothing; a callable writes what is too large for memory."""
     if isinstance(content, str):
         content = content.encode()
     path.parent.mkdir(parents=True, exist_ok=True)

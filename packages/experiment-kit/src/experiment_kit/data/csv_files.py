@@ -41,8 +41,7 @@ def read_csv_cells(
 def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the last line and the cells, without spaces, of the header, and of each row below it.
 
-    A row is as wide as its header. Blank lines and rows of empty cells are no rows. Raises
-    UserError for a file that is not csv text, and for a row with more cells than the header.
+    A row is as wide as its header. Blank lines and rows of empty cells are no rows.
     """
     csv.field_size_limit(sys.maxsize)  # a text may be long
     # spaces after a quoted cell, which a strict reader refuses

@@ -73,10 +73,8 @@ def read_defaults(app: str, data: str = "") -> dict[str, Any]:
 def choose_overlays(
     app: str, data: str | None, protocol: str | None = None, **chosen: str | None
 ) -> dict[str, str]:
-    """Return data set, backbone, recipe, profile and protocol: those chosen, else the defaults.
-
-    A protocol that is not the project's own is a paper's, of runs at full length.
-    """
+    """Return data set, backbone, recipe, profile and protocol: those chosen, else the defaults."""
+    # a protocol that is not the project's own is a paper's, of runs at full length
     data = data or str(read_defaults(app)["data"])
     if chosen.get("profile") is None and protocol not in (None, "", NO_OVERLAY["protocol"]):
         chosen["profile"] = NO_OVERLAY["profile"]

@@ -258,10 +258,7 @@ def load_best_epoch(folder: Path, app: str, trust: Sequence[str] | str = ()) -> 
 
 
 def build_run(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
-    """Build the model of a run with the weights of its first step, and its data.
-
-    Its config may name classes of this project, and those in `trust`; UserError for others.
-    """
+    """Build the model of a run with its first weights, and its data, of trusted classes alone."""
     config = folder / "config.yaml"
     with restrict_classes(config, trust):
         cli = AppCLI(load_app(app), ["fit", "-c", str(config)])

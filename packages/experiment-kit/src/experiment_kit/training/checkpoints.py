@@ -70,10 +70,7 @@ class PreemptionHandler:
         return self
 
     def register(self) -> None:
-        """Handle the signals, also after Lightning has set handlers of its own.
-
-        https://github.com/Lightning-AI/pytorch-lightning/issues/19916
-        """
+        """Handle the signals, also after Lightning has set handlers of its own."""
         for number in self.previous:
             signal.signal(number, self._request_stop)
 
@@ -96,10 +93,7 @@ class PreemptionHandler:
 
 @contextmanager
 def explain_failure(preemption: PreemptionHandler, checkpoint: str | None) -> Iterator[None]:
-    """Convert errors that torch and Lightning raise for mistakes and kills into one sentence.
-
-    A signal to all processes of a job ends the workers before the trainer can save.
-    """
+    """Convert errors that torch and Lightning raise for mistakes and kills into one sentence."""
     try:
         yield
     except (RuntimeError, EOFError, ConnectionError) as error:

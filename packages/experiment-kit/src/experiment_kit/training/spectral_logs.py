@@ -28,10 +28,7 @@ _COMPARED = 6  # runs in a figure
 
 
 def collect_coefficients(model: nn.Module) -> Measures:
-    """Return the `coefficients` of every mechanism by name, and the names of those `frozen`.
-
-    Those of averaged copies of the model are left out.
-    """
+    """Return the `coefficients` of every mechanism but in averaged copies, and those `frozen`."""
     copies = [f"{name}." for name, m in model.named_modules() if isinstance(m, AveragedModel)]
     found = [x for x in iterate_coefficients(model) if not x[0].startswith((*copies,))]
     values = {name: x.detach().tolist() for name, x, _ in found if x.numel()}
@@ -39,11 +36,7 @@ def collect_coefficients(model: nn.Module) -> Measures:
 
 
 def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
-    """Yield the tag and values of each trained coefficient of a measurement.
-
-    The layer is the index of its attention; coefficients that belong to none, such as those of
-    norms, are counted.
-    """
+    """Yield the tag and values of each trained coefficient; those of no attention are counted."""
     places = {name: i for i, name in enumerate(measures["attention"])}
     counts: dict[str, int] = defaultdict(int)
     for name, values in measures["coefficients"].items():

@@ -100,12 +100,6 @@ def test_the_average_is_of_the_seeds_that_every_column_has(spec):
     assert not find_estimate(make_results(*apart), "average")
 
 
-@pytest.mark.parametrize("column", ["hartbeat", "average"])
-def test_a_measurement_of_no_cell_is_refused(column):
-    with pytest.raises(UserError, match="no column of agf-table-1 to measure"):
-        make_results({"column": column})
-
-
 PLACES = st.tuples(
     st.sampled_from(["agf", "gfsa"]), st.sampled_from(["heartbeat", "pems_sf"]), st.integers(0, 3)
 )

@@ -44,7 +44,6 @@ def find_verdicts(results: TableResults) -> dict:
     ({"values": (98.1, 98.2, 98.3)}, "worse", "the interval is below 99.5 ± 0.37, the error of"),
     ({"profile": "small"}, "not comparable", "profile small is not the paper's scale"),
     ({"protocol": "validation"}, "not comparable", "protocol validation is not the paper's, publ"),
-    ({"protocol": "test"}, "not comparable", "protocol test is not the paper's, published"),
     ({"weights_source": "random"}, "not comparable", "weights are random"),
     ({"commit": "unknown"}, "not comparable", "the commit of a run is not recorded"),
     ({"commit": "c0ffee-modified"}, "not comparable", "a run had changes that were not committed"),

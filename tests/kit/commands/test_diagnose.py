@@ -90,7 +90,6 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("hf:{folder}/diverged", "--input={folder}/texts.txt"), "has no tokenizer to read --input"),
     (("hf:{folder}/bert", "--input={folder}/texts.txt", "--layers=7:"),
      "layers '7:' names none of the 3 layers"),
-    (("hf:{folder}/bert", "--samples=0"), "--samples=0: expected a number of at least 1"),
     (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "--mechanisms has 'x'; there are: gfsa, "),
     (("run:{folder}",), "is the folder of no finished run"),
     ((), "diagnose takes a model"),

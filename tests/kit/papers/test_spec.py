@@ -132,20 +132,9 @@ def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
         assert e.start.args == ("--trainer.max_steps=3",)
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    ("data: imagenet_1k", "", "row softmax-deit_s-12, column flops_g: data is missing"),
-    ("metric: test/accuracy, ", "", "row softmax-deit_s-12, column top1_acc: metric is missing"),
-    ("deit_s-12: gfsa", "deit_s-12: {method: gfsa, at: {top1_ac: {}}}", "mean top1_acc"),
-])  # fmt: skip
-def test_a_cell_without_an_experiment_is_one_sentence(tmp_path, old, new, message):
-    path = write_spec(tmp_path, "gfsa-table-9", COSTS.replace(old, new))
-    with pytest.raises(UserError, match=rf"gfsa-table-9\.yaml: .*{message}") as error:
-        load_spec(path)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize(("change", "message"), [
     ({"rows": {"transfomer": "plain"}}, r"transfomer.*did you mean transformer"),
+    ({"backbone": ""}, "row agf, column .*: backbone is missing"),
     ({"rows": {"agf": {"method": "agf", "args": "--x"}}}, "rows.agf.args: expected"),
     ({"protocol": "publishd"}, "did you mean published"),
     ({"source": "code"}, "source named 'code'; allowed: text, released"),

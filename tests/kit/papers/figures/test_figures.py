@@ -110,15 +110,6 @@ def test_every_figure_is_drawn_with_labels_and_its_series(entry, tmp_path):
     assert count_series(figure) - zero_lines == SERIES[entry.id]
 
 
-def test_printed_gains_are_those_of_the_tables(tmp_path):
-    figure = RESULT_FIGURES["gains"](find_figure("gfsa-1"), tmp_path, 7.0)
-    text, table, ours = figure.axes[0].containers
-    assert [round(bar.get_width(), 2) for bar in text][::-1] == [1.63, 6.25, 0.31, 4.03, 4.76, 2.4]
-    # two of six differ from the text
-    assert [round(bar.get_width(), 2) for bar in table][::-1] == [1.63, 6.25, 0.32, 4.11, 4.55, 2.4]
-    assert not len(ours)
-
-
 @pytest.mark.parametrize(("scores", "shown"), [((61.0, 62.0, 61.5), 1), ((61.0, 59.0, 60.5), 0)])
 def test_a_measured_gain_is_shown_with_its_interval_unless_this_holds_0(scores, shown, tmp_path):
     rows = {"softmax-roberta_base": (60.0, 60.0, 60.0), "gfsa-roberta_base": scores}
@@ -159,35 +150,19 @@ def test_maps_are_those_of_one_sample_without_padding_and_the_network_is_left_as
     assert replace(model, mask=mask).maps[0].H.shape == (HEADS, 13, 13)
 
 
-def test_runs_of_the_printed_setting_are_preferred(tmp_path):
+def test_runs_of_the_printed_setting_are_preferred_and_others_are_named(tmp_path):
     entry = find_figure("gfsa-2")
-    for method in ("plain", "gfsa"):
-        write_run(tmp_path, method=method)
-    printed = write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small")
-    panels, notes = find_runs(entry, tmp_path)
-    assert panels == {"": {"DeiT-S": [printed]}}
-    assert any("DeiT-S + GFSA left out" in note for note in notes)
-
-
-def test_other_runs_are_named_with_the_command_that_makes_the_printed_ones(tmp_path):
     for seed in (1, 0):
         write_run(tmp_path, method="plain", seed=seed)
-    panels, notes = find_runs(find_figure("gfsa-2"), tmp_path)
+    panels, notes = find_runs(entry, tmp_path)
     assert [path.name[:6] for path in panels[""]["vit"]] == ["seed-0", "seed-1"]
     assert "drawn from runs of vit on digits, profile smoke" in notes[0]
     assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHOD=plain,gfsa" in notes[0]
-
-
-def test_named_runs_go_to_their_panel(tmp_path):
-    entry = find_figure("attnscale-11")
-    folders = [
-        write_run(tmp_path, method="featscale", data="imagenet_1k", backbone="deit_small"),
-        write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small_24"),
-    ]
-    panels = name_runs(entry, [*map(str, folders)])
-    assert panels == {
-        "12 layers": {"DeiT-S + FeatScale": folders[:1]}, "24 layers": {"DeiT-S": folders[1:]},
-    }  # fmt: skip
+    write_run(tmp_path, method="gfsa")
+    printed = write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small")
+    panels, notes = find_runs(entry, tmp_path)
+    assert panels == {"": {"DeiT-S": [printed]}} == name_runs(entry, [str(printed)])
+    assert any("DeiT-S + GFSA left out" in note for note in notes)
 
 
 def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatch, capsys):
@@ -207,7 +182,6 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
     (["agf-1"], "agf-1 is a diagram, in which nothing is plotted"),
     (["gfsa-2", "--runs=[{nlp}]"], "is a run of nlp; gfsa-2 is drawn from runs of vision"),
     (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
-    (["gfsa-1", "--runs=[{nlp}]"], "gfsa-1 is not drawn from --runs: leave it out"),
     (["gfsa-2", "--model=timm:a", "--runs=[b]"], "gfsa-2 is not drawn from --runs and --model"),
     (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
     (["record-straight-5", "--results={folder}"], "make table TABLE=record-straight-figure-5"),

@@ -12,6 +12,7 @@ from attention_core import attach, load_mechanism
 from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
+from jsonargparse.typing import PositiveInt
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ def diagnose_models(
     models: list[str],
     input: list[str] | str = "",
     layers: str = "",
-    samples: int = 8,
+    samples: PositiveInt = 8,
     out: str = "",
     random: bool = False,
     backbone: str = "",
@@ -81,8 +82,6 @@ def diagnose_models(
     chosen = [MECHANISMS[name] for name in _check_names("mechanisms", mechanisms, [*MECHANISMS])]
     attached, trusted = _list_texts(attach), _list_texts(trust)
     skipped = _check_names("skip", skip, ["cls", "registers"])
-    if samples < 1:
-        raise UserError(f"--samples={samples}: expected a number of at least 1")
     models = models or ([f"class:{class_}"] if class_ else [])
     followed = {model: list_checkpoints(model) for model in models}
     names = [name for model, steps in followed.items() for name in steps or [model]]

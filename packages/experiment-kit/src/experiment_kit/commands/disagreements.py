@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
+from jsonargparse.typing import PositiveInt
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -27,7 +28,7 @@ def list_disagreements(
     run_a: str,
     run_b: str,
     split: Literal["test", "val"] = "test",
-    limit: int = 20,
+    limit: PositiveInt = 20,
     out: str = "",
     trust: list[str] | str = "",
 ) -> None:
@@ -43,8 +44,6 @@ def list_disagreements(
         out: a csv file that is written with all of them; none by default
         trust: classes, as package.Class, that the configs of the runs may name besides ours
     """
-    if limit < 1:
-        raise UserError(f"--limit={limit}: expected a number of samples, at least 1")
     folders = [Path(run_a), Path(run_b)]
     configs = [read_run(folder) for folder in folders]
     keys = _SAME if split == "test" else _SAME + _SAME_VAL
@@ -101,10 +100,7 @@ def read_answers(output: Any) -> list[Any]:
 def find_disagreements(
     first: Sequence[tuple[str, Any, Any]], second: Sequence[tuple[str, Any, Any]]
 ) -> list[list[Any]]:
-    """Return number, input, target and both answers of the samples that differ.
-
-    Numbers come by their difference, the largest first, and classes and texts in their order.
-    """
+    """Return number, input, target and both answers of the samples that differ."""
     pairs = enumerate(zip(first, second, strict=True))
     rows = [[i, *one, two[2]] for i, (one, two) in pairs if one[2] != two[2]]
     if any(isinstance(row[3], float) for row in rows):

@@ -99,10 +99,7 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
 
 
 def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
-    """Return the shares of each layer over all samples of the batches, and their means.
-
-    Raises UserError if the weights of no attention are found.
-    """
+    """Return the shares of each layer over all samples of the batches, and their means."""
     sizes, found = [], []
     for batch in batches:
         sizes.append(len(batch[0]))

@@ -50,10 +50,7 @@ def predict_files(
 def list_rows(
     names: Sequence[str], outputs: Sequence[Any], label_names: Sequence[str]
 ) -> Iterator[Sequence[Any]]:
-    """Yield a header and the row of each name: its text, its number, or its label and score.
-
-    Texts come with their names, in any order. The score is the probability of the label.
-    """
+    """Yield a header and the row of each name: its text, its number, or its label and score."""
     if not isinstance(outputs[0], torch.Tensor):
         texts = dict(pair for output in outputs for pair in output)
         yield "name", "text"

@@ -17,11 +17,7 @@ _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
 
 
 def list_checkpoints(model: str) -> dict[str, int]:
-    """Return the models of a folder of checkpoints by their steps; {} for any other model.
-
-    These are the folders `checkpoint-<step>` of transformers in `hf:FOLDER`, and the files of
-    weights in `checkpoint:FOLDER`, whose step is the last number of the name.
-    """
+    """Return the models of a folder of checkpoints by their steps; {} for any other model."""
     kind, _, name = model.partition(":")
     folder = Path(name)
     if not name or not folder.is_dir():
@@ -39,10 +35,7 @@ def list_checkpoints(model: str) -> dict[str, int]:
 
 
 def load_weights(network: nn.Module, path: Path) -> None:
-    """Load all weights of a file, under any prefix such as `net.` or `module.`.
-
-    Raises UserError for a file that is no checkpoint, and for weights of another model.
-    """
+    """Load all weights of a file, under any prefix such as `net.` or `module.`."""
     expected, origin = network.state_dict(), f"checkpoint {path}"
     weights = strip_prefix(read_weights(path, origin), expected)
     if lost := [name for name in expected if name not in weights]:

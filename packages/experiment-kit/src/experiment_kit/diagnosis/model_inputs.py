@@ -23,10 +23,7 @@ _MADE: dict[str, str] = {
 
 
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
-    """Return at most `count` samples of a kind, and a sentence on their origin.
-
-    They are read from files and folders, or made where no path is given, alike at each call.
-    """
+    """Return at most `count` samples of a kind, and a sentence on their origin."""
     if not paths:
         app: Any = load_app("nlp")
         is_image = kind == "image"

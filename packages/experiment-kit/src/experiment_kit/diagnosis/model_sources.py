@@ -117,10 +117,7 @@ def load_timm(name: str, random: bool = False) -> ModelSource:
 def load_class(
     path: str, checkpoint: Path | None, kwargs: Mapping[str, Any], shape: Sequence[int]
 ) -> ModelSource:
-    """Build a class of your own, `package.module:Class`, with random weights or those of a file.
-
-    A sample of the shape (C, H, W) is an image in [-1, 1]; one of another shape is normal noise.
-    """
+    """Build a class of your own, `package.module:Class`, with random weights or those of a file."""
     module, _, name = path.partition(":")
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"{path} cannot be built: "):
@@ -261,10 +258,7 @@ def load_run(
     trust: Sequence[str] | str = (),
     load: Callable[..., tuple[Any, Any]] = load_best_epoch,
 ) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
-    """Return the model of a finished run, its batches with their masks, and a sentence on both.
-
-    The batches are of the validation data, or of files, and hold at most `samples` samples.
-    """
+    """Return the model of a finished run, its batches with their masks, and a sentence on both."""
     path = Path(folder)
     module, data = load(path, read_run(path)["app"], trust)
     if files:

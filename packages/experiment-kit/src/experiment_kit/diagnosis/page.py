@@ -32,10 +32,7 @@ _MAX_GRID = 400  # maps, of which each is a panel
 def write_diagnosis_page(
     path: Path, reports: Reports, notes: Mapping[str, Sequence[str]], steps: Mapping[str, int]
 ) -> None:
-    """Write the page of reports by model, with a comparison where there are several.
-
-    `notes` say what was diagnosed, and `steps` are those of checkpoints.
-    """
+    """Write the page of reports by model, with a comparison where there are several."""
     sections = [
         {
             "name": name,

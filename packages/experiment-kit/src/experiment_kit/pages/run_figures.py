@@ -80,10 +80,7 @@ def _draw_figure(
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
-    """Average the losses, and the validation curves of the metrics in the results.
-
-    A training loss of many steps becomes its running mean over a twentieth of them.
-    """
+    """Average the losses, and the validation curves of the metrics in the results."""
     metrics = (name for r in records for name in r.result.get("metrics", ()))
     tested = (f"val/{name.removeprefix('test/')}" for name in metrics if name.startswith("test/"))
     tags = dict.fromkeys((*LOSSES, *tested))

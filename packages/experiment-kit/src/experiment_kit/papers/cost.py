@@ -153,10 +153,7 @@ def _drop_free(value: Any) -> Any:
 
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
-    """Count the multiply-adds of a forward pass of one sample; None if this fails.
-
-    The model is built on the meta device, which computes nothing, from random weights.
-    """
+    """Count the multiply-adds of a forward pass of one sample; None if this fails."""
     cli, base = _build_parser(name)
     files = {key.partition(".")[2] for key in load_app(name).hashed_files}
     model = {k: None if k in files else value for k, value in config["model"].items()}

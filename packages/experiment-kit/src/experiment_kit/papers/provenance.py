@@ -77,10 +77,7 @@ def _thin_curve(series: "pd.Series[float]") -> dict[str, float]:
 
 
 def read_runs(out: Path) -> dict[str, dict[str, Any]]:
-    """Return the published runs by their hashes; where a run has two lines, the later one wins.
-
-    Raises UserError, with its number, for a line that is damaged or was edited.
-    """
+    """Return the published runs by their hashes; where a run has two lines, the later one wins."""
     runs: dict[str, dict[str, Any]] = {}
     path = out / RUNS
     lines = path.read_bytes().splitlines() if path.is_file() else []

@@ -125,11 +125,7 @@ class TableResults:
         return {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
 
     def _list_parts(self, row: str, column: str) -> list[tuple[str, str]]:
-        """Return the measured cells that a cell is made of, most of them of themselves alone.
-
-        An average is made of columns, and a computed cell, where the paper prints one, of another
-        column, less its value in another row.
-        """
+        """Return the measured cells that a cell is made of, most of them of themselves alone."""
         if (computed := self.spec.computed.get(column)) is None:
             return [(row, part) for part in self.paper.columns[column].over or (column,)]
         minus = [computed.minus[row]] if row in computed.minus else []
@@ -249,7 +245,11 @@ def describe_cell(
     higher = column.higher_is_better
     is_clear = abs(difference) > estimate.half_width and higher is not None
     is_better = (difference > 0) == higher if is_clear else None
-    incomparable = incomparable or explain_few_seeds(estimate, digits)
+    if not incomparable and estimate.count < MIN_SEEDS:
+        seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
+        incomparable = f"{seeds} no interval worth a verdict"
+    elif not incomparable and round(estimate.half_width, digits) == 0:
+        incomparable = "the interval has no width, as the seeds are equal"
     if incomparable:
         kind, reason = NOT_COMPARABLE, incomparable
     else:
@@ -298,12 +298,3 @@ def compare_estimate(
     if higher_is_better is None:
         return "differs", side
     return "better" if is_above == higher_is_better else "worse", side
-
-
-def explain_few_seeds(estimate: MeanDeviation, digits: int) -> str:
-    """Return why the seeds of an estimate give no interval to compare; "" if they give one."""
-    if estimate.count < MIN_SEEDS:
-        seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
-        return f"{seeds} no interval worth a verdict"
-    is_flat = round(estimate.half_width, digits) == 0
-    return "the interval has no width, as the seeds are equal" if is_flat else ""

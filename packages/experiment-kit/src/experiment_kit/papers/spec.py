@@ -46,10 +46,7 @@ class Setting:
         return {name: getattr(self, name) for name in ROW}
 
     def refine(self, finer: "Setting") -> "Setting":
-        """Return this setting with the fields of `finer`, in which `{}` stands for the value here.
-
-        Arguments add up, so that those of the finer setting win.
-        """
+        """Return this setting refined by another, in which `{}` stands for the value here."""
         values: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
         values |= {k: v.replace("{}", getattr(self, k)) for k, v in finer.overlays.items()}
         values["args"] = self.args + finer.args

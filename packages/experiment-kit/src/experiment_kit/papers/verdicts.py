@@ -61,17 +61,15 @@ def format_pairs(results: TableResults, reference: str, profile: str, protocol: 
     lines = [["method", *(paper.headings[column] for column in columns)]]
     for row in (row for row in labels if row != reference):
         found = (wide[reference] - wide[row]).dropna().groupby("column").agg(list)
-        texts = [_format_pair(found.get(c, []), spec.decimals[c]) for c in columns]
+        texts = [MISSING] * len(columns)
+        for i, column in enumerate(columns):
+            if len(differences := found.get(column, [])) > 1:
+                pair, digits = MeanDeviation.from_values(differences), spec.decimals[column]
+                mean, interval = round(pair.mean, digits) + 0.0, pair.format_interval(digits, "+")
+                text = f"{mean:+.{digits}f} ({interval}; {pair.count})"
+                texts[i] = text.replace("-", "−")
         lines += [[labels[row], *texts]] if {*texts} - {MISSING} else []
     return lines
-
-
-def _format_pair(differences: Sequence[float], digits: int) -> str:
-    if len(differences) < 2:
-        return MISSING
-    pair = MeanDeviation.from_values(differences)
-    mean, interval = round(pair.mean, digits) + 0.0, pair.format_interval(digits, "+")
-    return f"{mean:+.{digits}f} ({interval}; {pair.count})".replace("-", "−")
 
 
 def format_tests(results: TableResults, reference: Reference, profile: str, protocol: str) -> Lines:

@@ -30,10 +30,7 @@ SAMPLES = 8
 
 @dataclass(frozen=True)
 class RunGroup:
-    """The runs of a figure, or of one of its panels: methods of one backbone on one data set.
-
-    `methods` maps the names of methods to the labels of their lines.
-    """
+    """The runs of a figure, or of one of its panels: methods of one backbone on one data set."""
 
     app: str
     data: str
@@ -100,16 +97,14 @@ def find_figure(name: str) -> FigureEntry:
 def _read_entries() -> dict[str, FigureEntry]:
     folder = Path(__file__).parent / "entries"
     contents = [read_settings(folder / f"{paper}.yaml") for paper in PAPERS]
-    entries = [_parse_entry(c["paper"], figure) for c in contents for figure in c["figures"]]
-    return {entry.id: entry for entry in entries}
-
-
-def _parse_entry(paper: str, content: Mapping[str, Any]) -> FigureEntry:
-    known = FigureEntry.__dataclass_fields__
-    options = {key: value for key, value in content.items() if key not in known}
-    own = {key: value for key, value in content.items() if key in known}
-    own["groups"] = tuple(RunGroup(**group) for group in content.get("groups", ()))
-    return FigureEntry(paper=paper, options=options, **own)
+    known, entries = FigureEntry.__dataclass_fields__, {}
+    for content, figure in ((c, figure) for c in contents for figure in c["figures"]):
+        own = {key: value for key, value in figure.items() if key in known}
+        own["groups"] = tuple(RunGroup(**group) for group in figure.get("groups", ()))
+        options = {key: value for key, value in figure.items() if key not in known}
+        entry = FigureEntry(paper=content["paper"], options=options, **own)
+        entries[entry.id] = entry
+    return entries
 
 
 PanelRuns = dict[str, dict[str, list[Path]]]  # by title and label, a run for each seed
@@ -177,10 +172,7 @@ def name_runs(entry: FigureEntry, folders: Sequence[str]) -> PanelRuns:
 
 @dataclass
 class DrawnModel:
-    """A network in evaluation mode, a batch of it, and the mask that the batch does not hold.
-
-    `method` is that of its run, if it is of one; `weights` says where others are from.
-    """
+    """A network in evaluation mode, a batch of it, and the mask that the batch does not hold."""
 
     label: str
     network: Any

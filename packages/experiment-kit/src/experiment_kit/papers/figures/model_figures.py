@@ -59,10 +59,7 @@ def _take_models(panels: Panels) -> tuple[dict[str, DrawnModel], DrawnModel, Lin
 
 
 def draw_smoothing(entry: FigureEntry, panels: Panels, width: float) -> Figure:
-    """Draw response, signed cosine and singular values, and the gain at the map's singular values.
-
-    The last panel, which the paper does not have, is the filter in the singular value domain.
-    """
+    """Draw response, signed cosine, singular values, and the gain at those of the map."""
     measured = {}
     for label, model in _take_models(panels)[0].items():
         last = model.diagnosis.layers[-1].output
@@ -94,8 +91,7 @@ def draw_power_error(entry: FigureEntry, panels: Panels, width: float) -> Figure
 def draw_head_responses(entry: FigureEntry, panels: Panels, width: float) -> Figure:
     """Draw the response of the first head in some layers, for one sample."""
     maps = _take_models(panels)[1].maps
-    wanted = [i for i in entry.options["layers"] if i <= len(maps)]
-    wanted = wanted if len(wanted) > 1 else _space_layers(len(maps), len(entry.options["layers"]))
+    wanted = _space_layers(len(maps), 3)  # 4, 8 and 12 of the printed model
     figure, axes = make_panels(len(wanted), width=width, sharey=True)
     for i, axis in zip(wanted, axes, strict=True):
         plots.draw_responses(axis, {"": _transform_map(maps[i - 1].A)[0]})
@@ -170,10 +166,7 @@ def draw_depth(entry: FigureEntry, panels: Panels, width: float) -> Figure:
 
 
 def draw_intensity(entry: FigureEntry, panels: Panels, width: float) -> Figure:
-    """Draw log(|HC X_l| / |X_0|) and its bound for each set of parts of the blocks of a ViT.
-
-    Raises UserError for a network without blocks as those of timm's ViT.
-    """
+    """Draw log(|HC X_l| / |X_0|) and its bound for each set of parts of the blocks of a ViT."""
     _, model, _ = _take_models(panels)
     names = ("norm1", "attn", "ls1", "norm2", "mlp", "ls2")
     blocks = [m for m in model.network.modules() if all(hasattr(m, name) for name in names)]

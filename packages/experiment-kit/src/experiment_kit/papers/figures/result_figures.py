@@ -34,10 +34,7 @@ Curves = dict[str, pd.DataFrame]  # by the title of their panel
 
 
 def draw_gains(entry: FigureEntry, results: Path, width: float) -> Figure:
-    """Draw the relative gain of each domain: the text's, that of the table, and ours.
-
-    Ours has Student's 95 % interval over seeds, and is left out where this holds 0.
-    """
+    """Draw the relative gain of each domain: the text's, that of the table, and ours."""
     figure, axes = make_panels(1, width=width, height=4.2)
     axis = next(axes)
     bars: dict[str, list[float | None]] = {"text of the paper": [], "its table": [],

@@ -104,6 +104,7 @@ SPEECH = AppCase(
         "--model.network.dropout=1": "model.network.dropout must be a number from 0 to below 1",
         "--model.fbank.stats_epochs=-1": "model.fbank.stats_epochs must be",
         "--model.beam_search.temperature=.nan": "model.beam_search.temperature must be",
+        "--data.init_args.num_strings=3": "data.num_strings must be at least 10",
         "--data.init_args.num_tokens=3": "data.num_tokens must be at least 5, got 3",
         "--data.init_args.dataset_name=timit": "must be one of synthetic, got 'timit'",
         "--model.kernel=attention_core.AGF": "has no place for a kernel",

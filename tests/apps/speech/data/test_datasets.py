@@ -1,4 +1,4 @@
-"""LibriSpeech, spoken digits, an4 and synthetic speech: layouts, splits, and malformed files."""
+"""LibriSpeech, spoken digits and an4: layouts, splits, and malformed files."""
 
 import shutil
 from itertools import product
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_speech.audio import SAMPLE_RATE
-from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData, SyntheticDigits
+from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SpeechData
 from attention_speech.data.an4 import read_split
 from attention_speech.synthesis.formants import DIGITS
 from experiment_kit.errors import UserError
@@ -163,11 +163,3 @@ def test_missing_and_malformed_files_are_named(tmp_path: Path) -> None:
     (root / "etc" / "an4_test.fileids").unlink()
     with pytest.raises(UserError, match=r"an4_test.fileids cannot be read"):
         read_split(root, "test")
-
-
-def test_synthetic_speech_is_written_and_read() -> None:
-    data = read_data(SyntheticDigits("synthetic", num_strings=20))
-    assert [len(data.splits[split]) for split in ("train", "val", "test")] == [20, 2, 2]
-    assert data.tokenizer.decode(data.tokenizer.encode("ZERO NINE")) == "ZERO NINE"
-    with pytest.raises(ValueError, match=r"data\.num_strings must be at least 10"):
-        SyntheticDigits("synthetic", num_strings=3)

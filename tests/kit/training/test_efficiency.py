@@ -30,15 +30,12 @@ def inputs(batch: int = 1):
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_squaring_a_map_replaces_the_second_product(dense):
+def test_a_filter_adds_the_product_that_it_applies(dense):
     product = HEADS * TOKENS**2 * WIDTH
     once = product if dense else 2 * product  # the map itself is made anew where it is fused
     formed = product if dense else 0
-    plain = count_macs(Attention(Plain(HEADS), dense), inputs())
-    executed, materialized = count_macs(Attention(GFSA(HEADS), dense), inputs())
-    assert plain == (formed + once, formed + once)
-    assert executed == formed + 2 * once
-    assert materialized == formed + once + HEADS * TOKENS**3
+    assert count_macs(Attention(Plain(HEADS), dense), inputs()) == formed + once
+    assert count_macs(Attention(GFSA(HEADS), dense), inputs()) == formed + 2 * once
 
 
 def test_counting_leaves_the_model_alone():
@@ -46,7 +43,6 @@ def test_counting_leaves_the_model_alone():
     count_macs(layer, inputs())
     assert layer.training
     assert layer.scale.device.type == "cpu"
-    assert not layer.filter._forward_hooks
     layer(*inputs()).sum().backward()
 
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from attention_core import GFSA, penalties
+from attention_core import penalties
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -34,11 +34,9 @@ def measure_efficiency(
     """Return the metrics of a network on inputs of a batch size, and the settings they hold for."""
     fabric: Any = Fabric(accelerator=device, devices=1, precision=precision)
     size = batch_size or BATCH_SIZES.get(fabric.device.type, BATCH_SIZES["cpu"])
-    executed, materialized = count_macs(network, make_inputs(1))
     metrics = {
         **count_parameters(network),
-        "multiply_adds": executed,
-        "multiply_adds_literal": materialized,
+        "multiply_adds": count_macs(network, make_inputs(1)),
         **measure_speed(network, make_inputs(size), fabric, repeats),
     }
     return {
@@ -51,29 +49,14 @@ def measure_efficiency(
     }
 
 
-def count_macs(network: nn.Module, inputs: Inputs) -> tuple[int, int]:
-    """Count the multiply-adds of a forward pass, as executed and as GFSA's released code does it.
+def count_macs(network: nn.Module, inputs: Inputs) -> int:
+    """Count the multiply-adds of products and convolutions: half of PyTorch's FLOPs, as papers do.
 
-    The released code forms A^2 (n^3 a head); this one multiplies by A a second time. Products and
-    convolutions are counted, half of what PyTorch calls FLOPs, as the papers do.
+    GFSA multiplies by A a second time; its released code forms A^2, which is n^3 a head.
     """
     # on the meta device nothing is computed, and fused attention is counted as its products
     network = copy.deepcopy(network).to("meta").eval().requires_grad_(False)
-    inputs = tuple(x.to("meta") for x in inputs)
-    excess = 0
-
-    def count_square(filter: nn.Module, arguments: Any, _: Tensor) -> None:
-        nonlocal excess
-        A, v = arguments
-        *batch, n, _dim = v.shape
-        excess += 2 * torch.Size(batch).numel() * n**3 - count_flops(lambda: A @ v)
-
-    flops = count_flops(lambda: network(*inputs))
-    for module in network.modules():
-        if isinstance(module, GFSA):
-            module.register_forward_hook(count_square)
-    network(*inputs)
-    return flops // 2, (flops + excess) // 2
+    return count_flops(lambda: network(*(x.to("meta") for x in inputs))) // 2
 
 
 def count_flops(step: Callable[[], Any]) -> int:

@@ -5,11 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from attention_vision.data import CIFAR, Augment
+from attention_vision.data import CIFAR
 from experiment_kit.data.image_files import read_cifar_file
 from experiment_kit.errors import UserError
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.apps.vision.data.test_base import PLAIN
 
 all_names = pytest.mark.parametrize("name", ["CIFAR-10", "CIFAR-100"])
 
@@ -73,8 +75,7 @@ def test_a_damaged_file_is_refused(damage, sentence, cifar) -> None:
 
 
 def test_test_images_are_only_normalized(cifar) -> None:
-    plain = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
-    data = CIFAR("CIFAR-100", data_dir=str(cifar), augment=plain)
+    data = CIFAR("CIFAR-100", data_dir=str(cifar), augment=PLAIN)
     data.setup("test")
     image, label = data.splits["test"][5]
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in data.info[2:])

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_vision.data import Augment, ImageFolder, ImageFolders
+from attention_vision.data import ImageFolder, ImageFolders
 from attention_vision.data.image_folders import IMAGENET_100
 from experiment_kit.errors import UserError
 from PIL import Image
 
-PLAIN = Augment(hflip=0.0, crop_padding=0, crop_pct=1.0)
+from tests.apps.vision.data.test_base import PLAIN
 
 
 def save_image(path: Path, value: int) -> None:

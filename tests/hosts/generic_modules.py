@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torchaudio.models.wav2vec2 import components
 from torchvision.models import maxvit, swin_transformer
 
+from tests.hosts.helpers import draw_weights
+
 TOKENS, IMAGE, MAP, WINDOW = (2, 10, 12), (2, 12, 3, 5), (2, 4, 6, 12), (2, 3)
 Modules = dict[Callable[[], nn.Module], tuple[int, ...]]
 # a small module for each class, and the shape of its input
@@ -93,8 +95,7 @@ class ModuleCase(NamedTuple):
         torch.manual_seed(0)
         module = self.make().double()
         module.eval()  # TinyViT's and LeViT's return None
-        for weight in module.parameters():
-            nn.init.normal_(weight, std=0.4)
+        draw_weights(module, 0.4, 0)
         return module
 
     def make_inputs(self) -> dict[str, Tensor]:

@@ -27,6 +27,14 @@ def run(model: nn.Module, inputs: dict[str, Tensor]) -> Tensor:
     return out if isinstance(out, Tensor) else out[0]
 
 
+def draw_weights(model: nn.Module, std: float, min_ndim: int = 2) -> nn.Module:
+    """Draw the weights of a model that have some number of axes, for a fault to show."""
+    for weight in model.parameters():
+        if weight.ndim >= min_ndim:
+            nn.init.normal_(weight, std=std)
+    return model
+
+
 def randomize(model: nn.Module, part: str = "filter") -> nn.Module:
     """Draw the weights of all filters, or of all functions of tokens."""
     for name, weight in model.named_parameters():

@@ -9,6 +9,8 @@ from speechbrain.lobes.models.transformer.TransformerASR import TransformerASR
 from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
+from tests.hosts.helpers import draw_weights
+
 B, N, U, WIDTH, HEADS, DEPTH = 2, 11, 5, 12, 3, 2
 KINDS = {"regularMHA": MultiheadAttention, "RelPosMHAXL": RelPosMHAXL}
 ENCODERS = ["transformer", "conformer", "branchformer"]
@@ -36,9 +38,7 @@ def build(encoder: str = "transformer", kind: str = "regularMHA", **options) -> 
 def build_layer(kind: str, **options) -> nn.Module:
     sizes = ("nhead", "d_model") if kind == "regularMHA" else ("num_heads", "embed_dim")
     module = KINDS[kind](**dict(zip(sizes, (HEADS, WIDTH), strict=True)), **options)
-    for weight in module.parameters():  # biases too, which start at zero
-        nn.init.normal_(weight, std=0.5)
-    return module.double().eval()
+    return draw_weights(module, 0.5, 0).double().eval()  # biases too, which start at zero
 
 
 def relative_positions(module: nn.Module, length: int = N) -> Tensor | None:

@@ -1,7 +1,6 @@
 """The contract of classes without an adapter of their own: filtered exactly, and restored."""
 
 import copy
-import pickle
 from functools import partial
 
 import pytest
@@ -13,7 +12,6 @@ from attention_core.hosts.known_classes import (
     TRANSFORMERS_CLASSES,
 )
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import is_parametrized
 
 from tests.core.reference import gfsa
 from tests.hosts.generic_modules import MODULES
@@ -50,11 +48,11 @@ def test_every_known_class_is_tried():
 
 @all_cases
 @torch.no_grad()  # TinyViT keeps what it computed, and could not be copied
-def test_identity_copies_and_detach_keep_the_output_and_the_mode(case):
+def test_identity_copies_and_detach_keep_the_output(case):
     model, inputs = case.build(), case.make_inputs()
     exact = 1e-12 if case.dtype is torch.float64 else 1e-5
     expected, names = case.run(model, inputs), list(model.state_dict())
-    classes = [(type(m), getattr(m, "fused_attn", None)) for m in model.modules()]
+    classes = [type(module) for module in model.modules()]
     for filter in (Plain, GFSA, AttnScale, partial(Polynomial, K=3, basis="jacobi")):
         assert difference(case.run(attach(model, filter), inputs), expected) < exact
         detach(model)
@@ -63,15 +61,8 @@ def test_identity_copies_and_detach_keep_the_output_and_the_mode(case):
     filtered = case.run(model, inputs)
     assert difference(filtered, expected) > 1e-4
     assert difference(case.run(copy.deepcopy(model), inputs), filtered) == 0
-    if not any(map(is_parametrized, model.modules())):  # which torch does not pickle
-        assert difference(case.run(pickle.loads(pickle.dumps(model)), inputs), filtered) == 0
     assert difference(case.run(detach(model), inputs), expected) <= 1e-12  # fused or not
-    assert list(model.state_dict()) == names
-    assert [(type(m), getattr(m, "fused_attn", None)) for m in model.modules()] == classes
-    model.train()
-    expected = case.run(model, inputs)
-    assert difference(case.run(attach(model, Plain), inputs), expected) < CAST
-    assert all(module.training for module in filtered_modules(model).values())
+    assert (list(model.state_dict()), [type(m) for m in model.modules()]) == (names, classes)
 
 
 def run_literally(case, stock: nn.Module, inputs, weights: list[Tensor]) -> list[Tensor]:

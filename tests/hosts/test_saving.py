@@ -28,7 +28,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.kernels.cases import DIM, EVERY, H, N
-from tests.hosts.helpers import OwnAttention, filtered_modules, filters, randomize
+from tests.hosts.helpers import OwnAttention, draw_weights, filtered_modules, filters, randomize
 from tests.hosts.timm_models import SIZE, build
 from tests.hosts.transformers import models
 
@@ -46,13 +46,6 @@ CHANGES = {
 }
 
 
-def draw(model: nn.Module) -> nn.Module:
-    """Draw every weight anew, those of the mechanisms too."""
-    for weight in model.parameters():
-        nn.init.normal_(weight, std=0.3)
-    return model.eval()
-
-
 @pytest.fixture
 def x() -> torch.Tensor:
     return torch.randn(2, 3, SIZE, SIZE)
@@ -60,7 +53,7 @@ def x() -> torch.Tensor:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_another_model_of_the_same_weights_gives_the_same_output(change, x, tmp_path):
-    stock = draw(build())
+    stock = draw_weights(build(), 0.3, 0)
     ours = attach(copy.deepcopy(stock), **change)
     for name, weight in ours.named_parameters():
         if name not in dict(stock.named_parameters()):
@@ -75,21 +68,18 @@ def test_another_model_of_the_same_weights_gives_the_same_output(change, x, tmp_
 def test_several_mechanisms_and_files_of_a_few_kilobytes(x, tmp_path):
     ours = attach(build(), tokens=FeatScale)
     attach(attach(ours, AttnScale, ":1"), GFSA, "1:")
-    draw(ours)
+    draw_weights(ours, 0.3, 0)
     save_mechanism(ours, tmp_path)
     save_mechanism(ours, tmp_path)  # over the files of the first
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "README.md",
-        "mechanism.json",
-        "mechanism.safetensors",
-    ]
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8000
     stock = detach(copy.deepcopy(ours))
     assert torch.equal(load_mechanism(stock, tmp_path)(x), ours(x))
 
 
 def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):
-    save_mechanism(ours := draw(attach(build(), partial(GFSA, K=5))), tmp_path / "saved")
+    save_mechanism(
+        ours := draw_weights(attach(build(), partial(GFSA, K=5)), 0.3, 0), tmp_path / "saved"
+    )
     card = (tmp_path / "saved" / "README.md").read_text()
     values = " ".join(f"{w:.4g}" for w in filters(ours)[1].wK)
     for text in (
@@ -105,7 +95,7 @@ def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):
 
 
 def test_files_in_which_fixed_coefficients_were_parameters_load(x, tmp_path):
-    old, stock = draw(attach(build(), GFSA)), draw(build())
+    old, stock = draw_weights(attach(build(), GFSA), 0.3, 0), draw_weights(build(), 0.3, 0)
     for filter in filters(old):
         for name in ("w0", "w1"):
             fixed = torch.rand_like(filter._buffers.pop(name))
@@ -121,7 +111,8 @@ def test_files_in_which_fixed_coefficients_were_parameters_load(x, tmp_path):
 
 
 def test_classes_that_where_names_and_another_head(tmp_path):
-    ours = draw(nn.Sequential(OwnAttention(), nn.MultiheadAttention(12, 2), OwnAttention()))
+    parts = (OwnAttention(), nn.MultiheadAttention(12, 2), OwnAttention())
+    ours = draw_weights(nn.Sequential(*parts), 0.3, 0).eval()
     attach(ours, partial(GFSA, K=2))
     attach(ours, GFSA, "1:", where=OwnAttention)
     randomize(ours)

@@ -4,6 +4,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from tests.hosts.helpers import draw_weights
+
 SIZE = 48  # Swin pads the windows of its second stage
 VIT = {"patch_size": 8, "depth": 3}
 FAMILIES = {
@@ -24,7 +26,5 @@ def make_inputs() -> dict[str, Tensor]:
 def build(family: str = "vit", **options) -> nn.Module:
     name, defaults = FAMILIES[family]
     model = timm.create_model(name, img_size=SIZE, num_classes=5, **defaults | options).eval()
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.1)
+    draw_weights(model, 0.1)
     return model

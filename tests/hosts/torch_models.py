@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from torchaudio.models import Conformer
 from torchvision.models import VisionTransformer
 
+from tests.hosts.helpers import draw_weights
+
 WIDTH, HEADS, N = 24, 4, 7
 
 
@@ -22,9 +24,7 @@ def build_vit() -> nn.Module:
 def enlarge(model: nn.Module) -> nn.Module:
     """Draw weights that are large enough for a fault to show, in float64."""
     torch.manual_seed(0)
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.4)
+    draw_weights(model, 0.4)
     return model.double().eval()
 
 

@@ -15,6 +15,7 @@ from transformers.models.sew_d.modeling_sew_d import SEWDTransformerEncoder
 from transformers.models.speecht5.modeling_speecht5 import SpeechT5EncoderWithoutPrenet
 from transformers.models.tvp.modeling_tvp import TvpEncoder
 
+from tests.hosts.helpers import draw_weights
 from tests.hosts.transformers.models import BART, BERT, ENDS, GPT2, VOCAB, WAV2VEC2, WIDE
 
 Inputs = dict[str, Tensor]
@@ -104,9 +105,7 @@ class Case(NamedTuple):
         """Make the model in float64, with weights large enough for a fault to show."""
         torch.manual_seed(0)
         model = self.model_class(self.config)
-        for weight in model.parameters():
-            if weight.ndim > 1:
-                nn.init.normal_(weight, std=0.3)
+        draw_weights(model, 0.3)
         return model.to(self.dtype).eval()
 
     def run(self, model: nn.Module, inputs: Inputs) -> list[Tensor]:

@@ -7,6 +7,8 @@ import torch
 import transformers as hf
 from torch import Tensor, nn
 
+from tests.hosts.helpers import draw_weights
+
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
 
@@ -72,9 +74,7 @@ def build(name: str, **options: Any) -> nn.Module:
     """Make a family's model in float64, with weights large enough for a fault to show."""
     config = FAMILIES[name].config
     model = FAMILIES[name].model_class(type(config).from_dict(config.to_dict() | options))
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.3)
+    draw_weights(model, 0.3)
     if name == "gpt_oss":
         model.set_experts_implementation("eager")  # the fused experts have no float64
     return model.double().eval()

@@ -16,7 +16,14 @@ from transformers.models.florence2.modeling_florence2 import (
 )
 from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
-from tests.hosts.helpers import filtered_modules, filters, randomize, replace_maps, share_weights
+from tests.hosts.helpers import (
+    draw_weights,
+    filtered_modules,
+    filters,
+    randomize,
+    replace_maps,
+    share_weights,
+)
 from tests.hosts.transformers.models import (
     BART,
     CROSS,
@@ -217,8 +224,7 @@ def test_averages_keep_to_the_regions_of_a_shifted_window(make):
     )
     stock = hf.SwinModel(config).double().eval()
     layer = attach(stock, make).encoder.layers[0].blocks[1].attention
-    for weight in layer.parameters():
-        nn.init.normal_(weight, std=0.7)
+    draw_weights(layer, 0.7, 0)
     regions = torch.randint(2, (9, 16))
     allowed = regions[:, None] == regions[:, :, None]
     x = torch.randn(9, 16, 8).double()
@@ -244,9 +250,7 @@ def build_eager(name: str) -> tuple[nn.Module, dict]:
 @pytest.mark.parametrize("make", [GFSA, Plain])
 def test_an_eager_model_is_itself_with_the_identity_and_its_decoder_sees_no_future(name, make):
     model, given = build_eager(name)
-    for weight in model.parameters():
-        if weight.ndim > 1:
-            nn.init.normal_(weight, std=0.2)
+    draw_weights(model, 0.2)
     filtered = attach(copy.deepcopy(model), make)
     padded = torch.ones_like(given["input_ids"])
     padded[1, 5:] = 0

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from tests.hosts.helpers import randomize
+from tests.hosts.helpers import draw_weights, randomize
 from tests.hosts.transformers.forming_models import TEXTS
 from tests.hosts.transformers.models import (
     FAMILIES,
@@ -190,8 +190,7 @@ def test_a_layer_that_attends_twice_keeps_the_rows_of_both():
 def test_models_that_form_their_map_continue_from_a_cache(name, make):
     case = next(case for case in TEXTS if case.model_class.__name__ == f"{name}Model")
     model = getattr(hf, f"{name}ForCausalLM")(case.config).eval()  # BLOOM in float64 is nan
-    for weight in model.parameters():
-        nn.init.normal_(weight, std=0.3)
+    draw_weights(model, 0.3, 0)
     check_generation(randomize(attach(model, make)), ("dynamic",), 1e-4, max_new_tokens=6)
 
 

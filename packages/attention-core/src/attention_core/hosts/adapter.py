@@ -15,9 +15,7 @@ NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head 
 class Filtered:
     """The base of all adapters: a host's attention with a filter, y = H(A) v W_O.
 
-    `host_class` is the library's class, which `detach` restores. `slots` are the attributes that
-    `attach` sets. `takes_reparam` is True for a class with projections `qkv` and `proj`.
-    `no_kernel` says why a class without the slot takes no kernel.
+    `attach` sets the `slots`; `takes_reparam` is True where there are projections `qkv` and `proj`.
     """
 
     host_class: ClassVar[type[nn.Module]]

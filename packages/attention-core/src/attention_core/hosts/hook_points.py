@@ -33,18 +33,12 @@ ONLY_LAYERSCALE = "only LayerScale, which acts on each token alone, is allowed"
 
 
 class HookPoint(NamedTuple):
-    """One place inside a host's module where tokens pass.
+    """One place inside a host's module where tokens pass."""
 
-    `dim` is the attribute path of their number of channels, or of a shape that ends with it.
-    `target` is the submodule to hook ("" for the module itself), at its input if `before`, else
-    at its output. `attention` is the submodule that receives the mask earlier in the same
-    forward pass; None if the host has no mask.
-    """
-
-    dim: str
-    target: str = ""
-    before: bool = False
-    attention: str | None = None
+    dim: str  # the path of their number of channels, or of a shape that ends with it
+    target: str = ""  # the submodule to hook
+    before: bool = False  # at its input
+    attention: str | None = None  # the submodule that receives the mask, if there is one
 
 
 def has_cross_attention_name(name: str, module: nn.Module) -> bool:
@@ -55,17 +49,12 @@ def has_cross_attention_name(name: str, module: nn.Module) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class HostLibrary:
-    """A library's adapters and hook points; `hosts/<library>.py` defines it as `HOST`.
+    """A library's adapters and hook points; `hosts/<library>.py` defines it as `HOST`."""
 
-    `hook_points` maps each table of `TABLES` to the hook points of classes, by import path.
-    `pads_tokens` if models receive padding that their norms cannot see. `update_config` records
-    in a model what is attached to it.
-    """
-
-    hook_points: Mapping[str, Mapping[str, HookPoint]]
+    hook_points: Mapping[str, Mapping[str, HookPoint]]  # by the table and the class's import path
     find_adapter: Callable[[Any], type[Any] | None] = lambda host_class: None
     is_cross_attention: Callable[[str, nn.Module], bool] = has_cross_attention_name
-    pads_tokens: bool = False
+    pads_tokens: bool = False  # models receive padding that their norms cannot see
     update_config: Callable[[nn.Module], None] = lambda model: None
     plain_reason: str = "its queries and its keys are of different tokens, so its map has no powers"
 

@@ -45,8 +45,7 @@ class FormedMap(NamedTuple):
 class FilterMap(TorchFunctionMode):
     """Replace the product of a module's map and its values by the filter of the map.
 
-    `formed` is an empty list, and `products` gets the name of each function that multiplied. They
-    belong to the caller, because torch.compile forgets what a mode stores in itself.
+    The lists, of names of products and of maps, are the caller's: torch.compile forgets a mode's.
     """
 
     def __init__(

@@ -9,11 +9,7 @@ HEAD_AXIS = -3  # in the queries of most libraries
 
 
 class KnownClass(NamedTuple):
-    """An axis of heads, the rule for which modules have a square map, and a number of heads.
-
-    Axis 0 of queries (B H, N, d) holds batch and heads. `num_heads` is 1 for a class of one head
-    that stores no number.
-    """
+    """An axis of heads (0 in queries (B H, N, d)), a rule for square maps, a number not stored."""
 
     head_axis: int = HEAD_AXIS
     is_square: Callable[[Any], bool] = lambda module: True

@@ -31,8 +31,10 @@ def format_card(model: Any, parts: dict[str, Any], tensors: dict[str, Tensor]) -
     """Return the card of the parts of a model: equations, papers, base model, coefficients."""
     base = getattr(getattr(model, "config", None), "name_or_path", "")
     rows = [
-        f"| {layer} | {slot}.{name} | {_format_values(tensor)} |"
+        f"| {layer} | {slot}.{name} | {values} |"
         for key, tensor in tensors.items()
+        for numbers in [" ".join(f"{x:.4g}" for x in tensor.detach().flatten().tolist())]
+        for values in [numbers if tensor.numel() <= 16 else tuple(tensor.shape)]
         for _, slot, layer, name in [key.split(".", 3)]
     ]
     return CARD.format(
@@ -53,9 +55,3 @@ def _describe(part_class: type) -> str:
     source = re.search(r"https://\S+", text)
     lines = [text.partition("\n")[0], f"$${equation}$$" if equation else "", source and source[0]]
     return "\n\n".join(line for line in lines if line)
-
-
-def _format_values(tensor: Tensor) -> str:
-    if tensor.numel() > 16:
-        return f"{tuple(tensor.shape)}"
-    return " ".join(f"{value:.4g}" for value in tensor.detach().flatten().tolist())

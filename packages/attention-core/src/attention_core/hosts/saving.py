@@ -4,10 +4,7 @@
 has their weights, a few KB. Names count layers, so that a body can take what its task model had.
 
 A description is a list of groups of layers: `{"layers": [0, 1], "filter": {"class_path": ...,
-"init_args": {...}}}`, with `"kernel"` and `"reparam"` beside the filter if there are any. A group
-whose class `attach` finds by `where=` alone has its import path as `"where"`. For a function of
-tokens, `"tokens"` and `"position"` take the place of the filter. A part without `init_args` has
-arguments that are unknown, and cannot be made again.
+"init_args": {...}}}`, also with `"kernel"`, `"reparam"`, `"where"`, or `"tokens"` and `"position"`.
 """
 
 import json

@@ -67,7 +67,6 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
         q, k, v = qkv.view(*query.shape[:2], 3, att.num_heads, att.head_dim).permute(2, 0, 3, 1, 4)
         A = Softmax(q, k, mask, dropout=att.dropout if self.training else 0.0)
         y = att.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
-
         maps = form_filtered_map(self.filter, A).mean(1) if return_attn_weights else None
         return y if return_attn_weights is False else (y, maps)
 
@@ -117,7 +116,6 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         rate = self.dropout_att.p if drops_later else 0.0
         A = Host(formed.__matmul__, like=v, average=uniform.average, dropout=rate)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
-
         maps = form_filtered_map(self.filter, A) if return_attn_weights else None
         return y if return_attn_weights is False else (y, maps)
 

@@ -158,8 +158,7 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
 def has_cross_keys(name: str, module: nn.Module) -> bool:
     """Return True for keys of another width (kdim, vdim), and by a module's name."""
     is_wide = isinstance(module, nn.MultiheadAttention) and module.in_proj_weight is None
-    is_second = name.split(".")[-1] == "multihead_attn"
-    return is_wide or is_second or has_cross_attention_name(name, module)
+    return is_wide or name.endswith("multihead_attn") or has_cross_attention_name(name, module)
 
 
 def switch_nested_tensors(model: nn.Module) -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
-from experiment_kit.pages.records import RunRecord, read_run_record, read_scalars
+from experiment_kit.pages.records import RunRecord, read_scalars
 from experiment_kit.pages.run_figures import average_curves
 from torch.utils.tensorboard import SummaryWriter
 
@@ -49,15 +49,6 @@ def compare(monkeypatch, tmp_path):
     return lambda *methods, app="sequence", **options: launch.compare(
         app, methods=methods, **names | options
     )
-
-
-def test_a_dry_run_lists_the_runs_and_makes_nothing(compare, capsys, tmp_path):
-    compare("plain", "gfsa", dry_run=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert all(line.startswith(f"to train: {tmp_path}/sequence/") for line in lines)
-    folders = [line.removeprefix(f"to train: {tmp_path}/").split("/") for line in lines]
-    assert [method for _, _, method, *_ in folders] == ["plain", "gfsa"] * 2
-    assert not [*tmp_path.iterdir()]
 
 
 def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
@@ -127,7 +118,6 @@ def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
     write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
     assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
-    assert read_run_record("agf", tmp_path) is None  # it has not finished
 
 
 def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):

@@ -66,15 +66,11 @@ def test_a_page_has_contents_and_stands_alone(tmp_path) -> None:
     assert not re.search(r"https?:|<link|@import", page)
 
 
-def test_a_figure_has_an_image_for_each_theme(tmp_path) -> None:
+def test_a_figure_has_an_image_for_each_theme() -> None:
     image = embed_figure(draw, "depth & rank")
-    assert image == embed_figure(draw, "depth & rank")
     assert 'alt="depth &amp; rank"' in image
-    dark, light = (
-        base64.b64decode(data).decode() for data in re.findall(r"base64,([^\"]+)", image)
-    )
-    assert ("#2a78d6" in light, "#6cb0ff" in dark) == (True, True)
-    assert "#2a78d6" not in dark
+    files = (base64.b64decode(data).decode() for data in re.findall(r"base64,([^\"]+)", image))
+    assert [("#2a78d6" in x, "#6cb0ff" in x) for x in files] == [(False, True), (True, False)]
 
 
 def test_text_of_a_page_is_escaped_wherever_it_stands(tmp_path) -> None:

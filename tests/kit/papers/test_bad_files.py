@@ -7,7 +7,6 @@ from experiment_kit.commands.compare import collect_numbers
 from experiment_kit.commands.table import read_measurements
 from experiment_kit.pages.records import read_run_record
 from experiment_kit.run import Run
-from torch.utils.tensorboard import SummaryWriter
 
 from tests.kit.run_results import make_result
 
@@ -25,16 +24,9 @@ def measured(spec, tmp_path):
         run.folder.mkdir()
         (run.folder / "spectral.json").write_text(json.dumps(SPECTRAL))
         (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
-        with SummaryWriter(run.folder / "tensorboard") as writer:
-            writer.add_scalar("train/loss", 10.0, 0)
         metrics = {"test/accuracy": 0.5}
         run.write_result(make_result(run, cell.experiment, metrics=metrics))
     return cells, runs
-
-
-@pytest.fixture
-def runs(measured):
-    return [*measured[1].values()]
 
 
 def edit_result(run, **fields):
@@ -53,7 +45,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("damage", BAD.values(), ids=BAD)
-def test_a_bad_result_is_named_and_costs_its_cell(measured, runs, capsys, damage) -> None:
+def test_a_bad_result_is_named_and_costs_its_cell(measured, capsys, damage) -> None:
+    runs = [*measured[1].values()]
     damage(runs[1])
     assert [line["row"] for line in read_measurements(*measured)] == ["transformer"]
     (warning,) = capsys.readouterr().err.splitlines()
@@ -66,11 +59,12 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("name", "content"), BAD_FILES)
-def test_another_bad_file_costs_its_numbers_alone(runs, capsys, name, content) -> None:
-    (runs[0].folder / name).write_bytes(content)
-    numbers = collect_numbers(read_run_record("plain", runs[0].folder))
+def test_another_bad_file_costs_its_numbers_alone(measured, capsys, name, content) -> None:
+    folder = next(iter(measured[1].values())).folder
+    (folder / name).write_bytes(content)
+    numbers = collect_numbers(read_run_record("plain", folder))
     lost = {"spectral.json": {"HFC/LFC", "token cosine"}, "config.yaml": set()}
     kept = {"parameters", "accuracy", "HFC/LFC", "token cosine"} - {*lost[name]}
     assert kept <= numbers.keys()
     (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f"warning: {runs[0].folder / name} ")
+    assert warning.startswith(f"warning: {folder / name} ")

@@ -48,8 +48,6 @@ def test_an_option_is_free_in_the_classes_alone_that_are_known_for_it(
 
 
 @pytest.mark.parametrize(("trainer", "samples"), [
-    ({"max_epochs": 4}, 1080),
-    ({"max_epochs": -1, "max_steps": 5}, 160),
     ({"max_epochs": 4, "max_steps": 5}, 160),
     ({"max_epochs": 4, "limit_train_batches": 0.5}, 540),
     ({"max_epochs": 4, "limit_train_batches": 2}, 256),

@@ -79,11 +79,7 @@ def run_eigenvalues(args: Sequence[str]) -> None:
 
 @torch.no_grad()
 def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
-    """Return the shares of smoothing, sharpening and tied cases of each attention.
-
-    The last three of its six shares leave out the zeros among the eigenvalues of H. A case is a
-    head of a sample; its map is the one that the filter receives.
-    """
+    """Return the shares of smoothing, sharpening and tied cases of each attention."""
     found: list[list[float]] = []
     with prepare_model(model):
         for layer in collect_maps(model, RepeatedCall(model.predict_step, (batch, 0), {})):

@@ -41,10 +41,7 @@ def read_run_record(label: str, folder: Path, **expected: str) -> RunRecord | No
 
 
 def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
-    """Read the scalars of a run whose tags match, over steps.
-
-    A resumed run has several event files whose steps overlap: the last value written counts.
-    """
+    """Read the scalars of a run whose tags match, over steps."""
     # here, since tensorboard takes a second to import
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 

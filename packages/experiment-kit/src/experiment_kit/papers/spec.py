@@ -259,11 +259,7 @@ def find_tables(name: str) -> list[TableSpec]:
 
 
 def load_spec(path: Path) -> TableSpec:
-    """Read `<table>.yaml` and check every name in it against the printed table.
-
-    Keys at its top are the default of every cell. A row may be the name of its method alone, and
-    columns a list of data sets.
-    """
+    """Read `<table>.yaml` and check every name in it against the printed table."""
     with convert_user_errors(UserError, TypeError, prefix=f"{path}: "):
         top = {"columns": {}, "rows": {}, **read_settings(path), "table": path.stem}
         own = {field.name: top.pop(field.name) for field in fields(Setting) if field.name in top}

@@ -57,7 +57,8 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     model, texts = f"hf:{folder}/bert", f"--input={folder}/texts.txt"
     run(monkeypatch, folder, model, texts, "--layers=1:", f"--out={page}")
     text = capsys.readouterr().out
-    *table, last = text.splitlines()
+    first, *table, last = text.splitlines()
+    assert first.startswith(f"diagnose {model}: long sequences")
     assert max(map(len, table)) <= 80
     assert "HFC/LFC attn MLP norm cosine rank entropy smooths tied" in " ".join(text.split())
     assert "3 samples of 6 tokens" in " ".join(text.split())  # the path may wrap

@@ -24,6 +24,7 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
     ("a.png", "text", "a.png is no text in UTF-8"),
     ("a.txt", "image", "a.txt cannot be read: "),
+    ("damaged.wav", "recording", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),
     ("none", "image", "none does not exist"),
     ("empty", "image", "empty is a folder without images"),
@@ -31,18 +32,19 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 def test_a_file_of_another_kind_is_refused(name, kind, sentence, tmp_path) -> None:
     make_image(0, 8).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
-    for file, content in {"a.txt": b"one", "blank.txt": b"\n \n"}.items():
+    for file, content in {"a.txt": b"one", "damaged.wav": b"RIFF", "blank.txt": b"\n \n"}.items():
         (tmp_path / file).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         find_samples([str(tmp_path / name)], kind, 8)
 
 
 def test_what_is_made_is_the_same_at_each_call() -> None:
-    for kind in ("image", "text"):
+    for kind in ("image", "text", "recording"):
         (first, sentence), (again, _) = (find_samples([], kind, 3) for _ in range(2))
         assert len(first) == 3
         assert sentence.endswith(".")
-        assert first == again
+        for a, b in zip(first, again, strict=True):
+            assert torch.equal(a, b) if kind == "recording" else a == b
         assert len({image.tobytes() if kind == "image" else str(image) for image in first}) == 3
     assert torch.equal(draw_token_ids(7, 2, 5), draw_token_ids(7, 2, 5))
 

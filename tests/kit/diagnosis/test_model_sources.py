@@ -70,6 +70,17 @@ def test_a_model_type_is_built_with_random_weights(
     assert "default configuration" in source.weights
 
 
+def test_waves_are_cut_to_the_shortest(monkeypatch) -> None:
+    options = SIZES | {"conv_dim": (8,) * 7, "num_conv_pos_embeddings": 4,
+                       "num_conv_pos_embedding_groups": 2}  # fmt: skip
+    build = AutoConfig.for_model
+    monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
+    source = load_transformers("wav2vec2", random=True)
+    batch = source.encode([torch.randn(4000), torch.randn(3000)])
+    assert (source.kind, batch["input_values"].shape) == ("recording", (2, 3000))
+    assert source.network(**batch).last_hidden_state.shape == (2, 9, 12)
+
+
 def test_minilm_is_found_in_its_package() -> None:
     pytest.importorskip(WEIGHT_PACKAGES["minilm"])
     source = load_transformers("minilm")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule
@@ -25,7 +26,7 @@ class AppSpec:
     - `downloads`: where each data set comes from, by the name of its overlay;
     - `shape_only_data`: data modules -> stand-ins that know the shapes without reading a file;
     - `measures_recipe`: measure efficiency at the recipe's batch size and precision;
-    - `make_inputs`: make samples for any model to diagnose;
+    - `make_inputs`, `read_input`: make samples, or read those of a file, for any model to diagnose;
     - `load_network`: build a network from a file of weights, a backbone and a method; returns it
       with a sentence about its weights.
     """
@@ -44,6 +45,7 @@ class AppSpec:
     shape_only_data: Mapping[type, Callable[..., Any]] = field(default_factory=dict)
     measures_recipe: bool = False
     make_inputs: Callable[[int], list[Any]] | None = None
+    read_input: Callable[[Path], Any] | None = None
     load_network: Callable[[str, str, str], tuple[Any, str]] | None = None
 
     @property

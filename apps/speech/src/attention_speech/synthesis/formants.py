@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 _RATE = 16000
 _HOP, _FRAME, _FFT = 256, 512, 1024  # the second half of the FFT is for the tails of resonances
@@ -106,6 +108,13 @@ def synthesize_words(words: Sequence[str], speaker: Speaker, seed: int) -> NDArr
     wave = _overlap_add(spectrum, count)
     wave *= rng.uniform(0.2, 0.8) / np.abs(wave).max()
     return (wave + 0.0005 * rng.standard_normal(count)).astype(np.float32)
+
+
+def synthesize_digits(count: int) -> list[Tensor]:
+    """Return waves (T,) of four digits each, at 16 kHz, by as many speakers."""
+    words = [[DIGITS[(seed + 3 * i) % len(DIGITS)] for i in range(4)] for seed in range(count)]
+    waves = [synthesize_words(w, draw_speaker(i), seed=i) for i, w in enumerate(words)]
+    return [torch.from_numpy(wave) for wave in waves]
 
 
 class _Tracks(NamedTuple):

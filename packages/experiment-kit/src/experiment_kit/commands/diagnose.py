@@ -57,7 +57,7 @@ def diagnose_models(
             run:FOLDER of a finished run, start:FOLDER for its first step; checkpoint:FILE with
             --backbone or --class; class:PACKAGE.MODULE:CLASS; a folder of checkpoints, hf:FOLDER
             or checkpoint:FOLDER
-        input: files or a folder of images or texts (.txt, a sample a line), or the batch of a
+        input: files or a folder of images, texts (a sample a line) or recordings, or the batch of a
             file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples
@@ -99,6 +99,8 @@ def diagnose_models(
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
+        note = f"diagnose {name}: long sequences take minutes, fewer --samples less"
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
         network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
         for label, part in _attach_each(name, network, attached, trusted):
             report = diagnose_network(label, part, batch, mask, skipped, options)

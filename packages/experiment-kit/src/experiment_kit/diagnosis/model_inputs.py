@@ -1,4 +1,4 @@
-"""Inputs of a model that is diagnosed: images or texts, in files or made here."""
+"""Inputs of a model that is diagnosed: images, texts or recordings, in files or made here."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,26 +14,33 @@ from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_fra
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 
-Kind = Literal["image", "text"]
-_SUFFIXES = {"image": IMAGE_SUFFIXES, "text": (".txt",)}
+Kind = Literal["image", "text", "recording"]
+_SUFFIXES = {
+    "image": IMAGE_SUFFIXES,
+    "text": (".txt",),
+    "recording": (".flac", ".mp3", ".ogg", ".wav"),
+}
+_APPS = {"text": "nlp", "recording": "speech"}  # that make samples of a kind
 _MADE: dict[str, str] = {
     "image": "The images are drawn noise with the 1/f spectrum of natural images.",
     "text": "The texts are sentences of the documentation that ships with Python.",
+    "recording": "The recordings are digits spoken by a synthesizer.",
 }
 
 
 def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any], str]:
     """Return at most `count` samples of a kind, and a sentence on their origin."""
+    app: Any = load_app(_APPS[kind]) if kind in _APPS else None
     if not paths:
-        app: Any = load_app("nlp")
-        is_image = kind == "image"
-        made = [*map(make_image, range(count))] if is_image else app.make_inputs(count)
+        made = app.make_inputs(count) if app else [*map(make_image, range(count))]
         return made, _MADE[kind]
     samples: list[Any] = []
     files = find_input_files(paths, kind)
     for file in files:
         if kind == "image":
             samples.append(load_image(file))
+        elif kind == "recording":
+            samples.append(app.read_input(file))
         else:
             lines = (line.rstrip("\r\n") for line in read_text_lines(file, "\n"))
             samples += [line for line in lines if line.strip()]

@@ -34,7 +34,11 @@ _MAX_TOKENS = 128  # longer texts are cut
 _IMAGE_SHAPE = (3, 224, 224)
 _MODES = {1: "L"}  # modes of images by their channels; RGB for others
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
-_KINDS: dict[str, Kind] = {"input_ids": "text", "pixel_values": "image"}
+_KINDS: dict[str, Kind] = {
+    "input_ids": "text", "pixel_values": "image",
+    "input_values": "recording", "input_features": "recording",
+}  # fmt: skip
+_DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 
 
 @dataclass(frozen=True)
@@ -171,12 +175,13 @@ def load_transformers(name: str, random: bool = False) -> ModelSource:
         network = _load_network(transformers, name, folder)
         kind = _KINDS.get(network.main_input_name)
         if kind is None:
-            raise UserError(f"it reads {network.main_input_name}: no text or image")
+            raise UserError(f"it reads {network.main_input_name}: no text, image or audio")
         if kind == "text":
             tokenizer = folder and _load_tokenizer(transformers, folder)
             encode = partial(_encode_texts, network, tokenizer)
             return ModelSource(network, weights, "text" if tokenizer else None, encode)
-    return ModelSource(network, weights, kind, partial(_encode_images, network, folder))
+    encode = partial(_encode_images if kind == "image" else _encode_waves, network, folder)
+    return ModelSource(network, weights, kind, encode)
 
 
 def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
@@ -236,6 +241,23 @@ def _stack_images(images: Sequence[Any], channels: int, height: int, width: int)
     pixels = [np.array(x, np.float32) for x in sized]
     x = torch.from_numpy(np.stack(pixels)).reshape(len(images), height, width, -1)
     return x.movedim(-1, 1) / 127.5 - 1
+
+
+def _encode_waves(network: Any, folder: Path | None, waves: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Return features of waves at 16 kHz, cut to the shortest one, so that there is no padding."""
+    auto = import_module("transformers.models.auto.feature_extraction_auto")
+    if folder and (folder / "preprocessor_config.json").is_file():
+        extractor = auto.AutoFeatureExtractor.from_pretrained(folder, **_NO_CODE)
+    else:
+        name = auto.FEATURE_EXTRACTOR_MAPPING_NAMES.get(network.config.model_type, "")
+        extractor = auto.feature_extractor_class_from_name(name or "Wav2Vec2FeatureExtractor")()
+    cut = [wave[: min(map(len, waves))].numpy() for wave in waves]
+    name = network.main_input_name
+    batch = {name: extractor(cut, sampling_rate=16_000, return_tensors="pt")[name]}
+    if network.config.is_encoder_decoder:
+        size = network.config.vocab_size
+        batch["decoder_input_ids"] = draw_token_ids(size, len(waves), _DECODER_TOKENS)
+    return batch
 
 
 class PredictStep(nn.Module):

@@ -5,7 +5,6 @@ acts on the map, as in timm; the fused adapter draws a new mask for each applica
 GFSA code drops entries of H instead, which is the same at the recipes' attn_drop 0.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,8 +22,6 @@ try:
     from timm.layers.attention import Attention
 except ModuleNotFoundError:  # before timm 1.0.20
     from timm.models.vision_transformer import Attention
-
-Attend = Callable[[Tensor], Tensor]
 
 
 class FilteredAttention(Filtered, Attention):
@@ -88,21 +85,16 @@ class FilteredWindows(Filtered, WindowAttention):
         """Attend as timm does, with the filter between the map of each window and the values."""
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B windows, H, N, d)
-        attend = self._attend_fused(q, k, mask) if self.fused_attn else self._form_map(q, k, mask)
         average = None if mask is None else partial(_average_region, mask == 0)
-        y = self.filter(Host(attend, like=v, average=average), v)
-        return self.proj_drop(self.proj(y.transpose(1, 2).flatten(2)))
-
-    def _form_map(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Attend:
-        logits = q * self.scale @ k.mT + self._get_rel_pos_bias()
-        A = self.attn_drop(self.softmax(_add_window_mask(logits, mask)))
-        return A.__matmul__
-
-    def _attend_fused(self, q: Tensor, k: Tensor, mask: Tensor | None) -> Attend:
-        bias = self._get_rel_pos_bias().expand(len(q), -1, -1, -1)
-        dropout = self.attn_drop.p if self.training else 0.0
-        attend = F.scaled_dot_product_attention
-        return lambda v: attend(q, k, v, _add_window_mask(bias, mask), dropout)
+        bias = self._get_rel_pos_bias()
+        if self.fused_attn:
+            bias = _add_window_mask(bias.expand(len(q), -1, -1, -1), mask)
+            attn, p = F.scaled_dot_product_attention, self.attn_drop.p if self.training else 0.0
+            A = Host(lambda u: attn(q, k, u, bias, p), like=v, average=average)
+        else:
+            logits = _add_window_mask(q * self.scale @ k.mT + bias, mask)
+            A = Host(self.attn_drop(self.softmax(logits)).__matmul__, like=v, average=average)
+        return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).flatten(2)))
 
 
 def _mix_heads(projection: nn.Module, maps: Tensor) -> Tensor:

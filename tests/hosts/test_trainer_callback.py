@@ -6,13 +6,13 @@ import transformers as hf
 from attention_core import diagnose
 from attention_core.diagnosis.trainer_callback import SmoothingCallback
 
+from tests.hosts.transformers.models import BERT, VOCAB
+
 
 def test_the_callback_logs_what_diagnose_measures(tmp_path) -> None:
     torch.manual_seed(0)
-    config = hf.BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-                           intermediate_size=8)  # fmt: skip
-    model = hf.BertForSequenceClassification(config)
-    ids = torch.randint(1, 9, (6, 5))
+    model = hf.BertForSequenceClassification(hf.BertConfig(**BERT))
+    ids = torch.randint(3, VOCAB, (6, 5))
     mask = torch.ones_like(ids)
     mask[3, 3:] = 0
     data = [{"input_ids": i, "attention_mask": m, "labels": 0}

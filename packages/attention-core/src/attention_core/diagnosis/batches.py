@@ -13,7 +13,6 @@ VALID_MASKS = ("attention_mask", "mask", "valid_mask", "token_mask")
 PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask", "padding_mask")
 DECODER_MASKS = ("decoder_attention_mask",)
 DECODER_PADDING_MASKS = ("tgt_key_padding_mask",)
-_MASK_AXES = 2
 
 
 class ModelInputs:
@@ -54,7 +53,7 @@ class ModelInputs:
         )
         for name in (*valid, *padding):
             mask = given.get(name)
-            if isinstance(mask, Tensor) and mask.ndim == _MASK_AXES and mask.shape == shape:
+            if isinstance(mask, Tensor) and mask.shape == shape:
                 if mask.is_floating_point() and name in padding:
                     continue  # added to the logits
                 return mask.bool() if name in valid else ~mask.bool()

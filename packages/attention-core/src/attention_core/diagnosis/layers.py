@@ -160,20 +160,16 @@ def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]
     inside = {call for made in sums for call in made.calls}
     outside = [c.name or "the model" for c in calls if sums and c.is_square and c not in inside]
     if outside:
-        yield f"no residual stream passes {_join_names(outside)}, which is left out"
-    class_attention = [c.name for c in calls if not c.is_square and 1 in c.shape[-2:]]
-    if class_attention and layers:
-        yield f"{_join_names(class_attention)} attends with one token alone and is left out"
+        yield f"no residual stream passes {', '.join(dict.fromkeys(outside))}, which is left out"
+    alone = dict.fromkeys(c.name for c in calls if not c.is_square and 1 in c.shape[-2:])
+    if alone and layers:
+        yield f"{', '.join(alone)} attends with one token alone and is left out"
     known = {layer.call for layer in layers}
     several = [made.calls for made in sums if known < known.union(made.calls)]
     if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:
         yield f"layers {', '.join(more)} add several attention maps at once: the first is shown"
     if left := [layer.call.name for layer in layers if not layer.has_map]:
         yield f"the maps of {', '.join(left)} are not of all tokens, and left out"
-
-
-def _join_names(names: list[str]) -> str:
-    return ", ".join(dict.fromkeys(names))
 
 
 def _name_stacks(streams: list[list[Sum]]) -> list[str]:

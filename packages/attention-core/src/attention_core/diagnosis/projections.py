@@ -101,7 +101,10 @@ def read_projections(
     few, own = v[0, :_NUM_TOKENS], own[0, :_NUM_TOKENS]  # (T, G d)
     # in double precision: torch.cdist has no half precision on a CPU
     closest = torch.cdist(few.mT.double(), own.mT.double(), p=torch.inf).min(-1)
-    if not (closest.values <= _find_tolerance(few)).all() or not _are_close(z, heads):
+    joined, result = z[0, :_NUM_TOKENS], heads[0, :_NUM_TOKENS]
+    if not (closest.values <= _find_tolerance(few)).all() or joined.shape != result.shape:
+        return None
+    if not (joined - result).abs().amax() <= _find_tolerance(result):
         return None
     V = V[closest.indices]
     groups = len(V) * shape[1] // heads.shape[-1]  # their heads have the channels of each map
@@ -154,8 +157,3 @@ def arrange_rows(x: Tensor | None, shape: _Shape) -> Tensor | None:
 
 def _find_tolerance(x: Tensor) -> Tensor:
     return 16 * torch.finfo(x.dtype).eps * x.abs().amax()
-
-
-def _are_close(x: Tensor, y: Tensor) -> bool:
-    x, y = x[0, :_NUM_TOKENS], y[0, :_NUM_TOKENS]
-    return x.shape == y.shape and bool((x - y).abs().amax() <= _find_tolerance(y))

@@ -164,8 +164,7 @@ class Diagnosis:
         """Return the report that `to_dict` wrote, from JSON too."""
         layers = [_read_layer(layer) for layer in content["layers"]]
         final = {stack: TokenMeasures(**_to_nan(x)) for stack, x in content["final"].items()}
-        levers = content["leverage"]
-        leverage = None if levers is None else [Leverage(**_to_nan(lever)) for lever in levers]
+        leverage = content["leverage"] and [Leverage(**_to_nan(x)) for x in content["leverage"]]
         return cls(**{**content, "layers": layers, "final": final, "leverage": leverage})
 
     def to_dataframe(self) -> Any:

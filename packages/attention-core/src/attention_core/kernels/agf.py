@@ -90,8 +90,7 @@ class AGF(Kernel):
     `gamma` weighs the `penalty`, which has a `penalty_variant` of the paper and two of the released
     code: see `orthogonality_penalty`.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
-    valid. Time O(N d D), memory O(N D); never causal.
+    Shapes: those of `Kernel`. Time O(N d D), memory O(N D).
 
     Source: eqs. 6-11 and 22-26 of https://arxiv.org/abs/2505.08516
 

@@ -14,7 +14,11 @@ from attention_core.operators import allowed_pairs
 
 
 class Kernel(Mechanism):
-    """The base of all kernels: modules that form an operator from queries and keys."""
+    """The base of all kernels: modules that form an operator from queries and keys, never causal.
+
+    Shapes: q, k (B, H, N, d), x (B, N, D), which few use, mask (B, N) or (B, 1, 1, N), True where a
+    token is valid; rows and columns of padding are zero where a kernel does not say otherwise.
+    """
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()

@@ -25,9 +25,7 @@ class Cosformer(Kernel):
     of the batch (`padded`, as published), by which padding changes the map. The published code
     does not mask padding; here it is always masked. There is no 1/sqrt(d).
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
-    causal.
+    Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: section 3.2 of https://arxiv.org/abs/2202.08791
 
@@ -48,15 +46,12 @@ class Cosformer(Kernel):
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> FeatureMap:
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, k)
-        n, dtype = q.shape[-2], at_least_float32(q).dtype
-        i = torch.arange(1, n + 1, dtype=dtype, device=q.device).unsqueeze(-1)
+        q, k, n = at_least_float32(q), at_least_float32(k), q.shape[-2]
+        i = torch.arange(1, n + 1, dtype=q.dtype, device=q.device).unsqueeze(-1)
         M: Tensor | int = n
         if valid is not None and self.horizon == "real":
             M = (i * valid.mT).amax(-2, keepdim=True).clamp(min=1)
         angle = math.pi / 2 * i / M  # (N, 1), or (B, 1, N, 1) where samples differ in M
         cos, sin = angle.cos(), angle.sin()
-        left, right = (
-            torch.cat([t * cos, t * sin], -1)
-            for t in (at_least_float32(q).relu(), at_least_float32(k).relu())
-        )
+        left, right = (torch.cat([t * cos, t * sin], -1) for t in (q.relu(), k.relu()))
         return FeatureMap(left, right, valid, floor=self.eps)

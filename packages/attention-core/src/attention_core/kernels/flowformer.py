@@ -34,9 +34,7 @@ class Flowformer(Kernel):
     and the UEA code does not. The published code does not mask padding; here n = m counts the valid
     tokens of each sample, and all sums are over valid tokens.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
-    causal.
+    Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: section 3.2 of https://arxiv.org/abs/2202.06258
 

@@ -18,10 +18,6 @@ class LandmarkOperator(LowRank):
     O(N m D + m^2 D) time: the core is never multiplied into a factor of N rows.
 
     Source: https://arxiv.org/abs/2102.03902
-
-    >>> LandmarkOperator(torch.ones(2, 1), torch.tensor([[3.0]]), torch.ones(2, 1)).dense()
-    tensor([[3., 3.],
-            [3., 3.]])
     """
 
     def __init__(
@@ -47,11 +43,6 @@ class PlusConvolution(LinearMap):
     sequence is padded with zeros, as are the tokens whose mask is False.
 
     Source: https://arxiv.org/abs/2102.03902
-
-    >>> zero = LowRank(torch.zeros(1, 1, 3, 1), torch.zeros(1, 1, 3, 1))
-    >>> A = PlusConvolution(zero, torch.tensor([1.0, 2.0, 0.0]).view(1, 1, 3, 1))
-    >>> (A @ torch.tensor([1.0, 10.0, 100.0]).view(1, 1, 3, 1)).flatten()
-    tensor([  2.,  21., 210.])
     """
 
     def __init__(self, base: LowRank | Softmax, weight: Tensor, mask: Tensor | None = None) -> None:

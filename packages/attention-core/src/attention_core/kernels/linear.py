@@ -76,9 +76,7 @@ class LinearAttention(Kernel):
 
     where n counts the padding, as published, so that the scale depends on the batch.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero. Time O(N d D), memory O(N D); never
-    causal.
+    Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: eqs. 5 and 7 of https://arxiv.org/abs/2006.16236
 

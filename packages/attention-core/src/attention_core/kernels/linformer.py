@@ -44,9 +44,8 @@ class Linformer(Kernel):
     longest sequence, and a shorter one uses the first columns. Padding is set to zero before the
     tokens are mixed.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero. E, F (H, rank, length), or (1, rank,
-    length) for all heads. Time O(N rank D), memory O(N rank H); never causal.
+    Shapes: those of `Kernel`, x unused; E, F (H, rank, length), or (1, rank, length) for all heads.
+    Time O(N rank D), memory O(N rank H).
 
     Source: eq. 7 of https://arxiv.org/abs/2006.04768
 

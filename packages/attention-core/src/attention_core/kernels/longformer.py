@@ -74,8 +74,7 @@ class Longformer(Kernel):
     use the same projections as the others, as in the runs on LRA; the paper has separate ones. A
     window longer than the sequence is full attention. Rows of padding are zero, as published.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) unused, mask (B, N) or (B, 1, 1, N), True where a token
-    is valid. Time O(N (w + g) D), memory O(N (w + g)) a head, by blocks of w/2; never causal.
+    Shapes: those of `Kernel`, x unused. Time O(N (w + g) D), memory O(N (w + g)) a head.
 
     Source: sec. 3.1 of https://arxiv.org/abs/2004.05150
 

@@ -90,8 +90,7 @@ class Nystromformer(Kernel):
     that padding equals truncation. "published" cuts the padded length instead; its means include
     the zeros of padding, and its normalizers the segments of padding.
 
-    Shapes: q, k (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid.
-    Time O(N m d + m^3), memory O(N m) for m landmarks, in float32 at least; never causal.
+    Shapes: those of `Kernel`, x unused. With m landmarks time O(N m d + m^3), memory O(N m).
 
     Source: https://arxiv.org/abs/2102.03902
 

@@ -59,9 +59,7 @@ class Performer(Kernel):
     defaults are q.k / sqrt(d) and padding removed. `redraw_every` is the number of training passes
     with one omega; 0 keeps the first omega. Evaluation never draws.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D) is unused, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero. With M features time O(N M D), memory
-    O(N M H); never causal.
+    Shapes: those of `Kernel`, x unused. With M features time O(N M D), memory O(N M H).
 
     Source: lemma 1 of https://arxiv.org/abs/2009.14794
 

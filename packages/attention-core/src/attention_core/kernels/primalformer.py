@@ -76,8 +76,8 @@ class Primalformer(Kernel):
     "published" ignores the mask, as the code for UEA does; "zeroed" only multiplies the output by
     it, as the code for LRA does.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
-    valid; N at most `length`, also below p. Time O(N s d + p s d), memory O(N (s + d) + p D).
+    Shapes: those of `Kernel`, N at most `length`, also below p. Time O(N s d + p s d), memory
+    O(N (s + d) + p D).
 
     Source: https://arxiv.org/abs/2305.19798
 
@@ -130,10 +130,7 @@ class Primalformer(Kernel):
 
     def _sample_tokens(self, x: Tensor, valid: Tensor | None) -> Tensor:
         """Select X', the sampled tokens, (B, H, p, d)."""
-        if valid is None:
-            tokens = torch.ones(1, x.shape[1], dtype=torch.bool, device=x.device)
-        else:
-            tokens = valid[:, 0, 0]
+        tokens = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid[:, 0, 0]
         index = evenly_spaced_indices(tokens, self.points).expand(len(x), -1).unsqueeze(-1)
         X = x.gather(1, index.expand(-1, -1, x.shape[-1]))
         width = self.dim // self.num_heads
@@ -149,9 +146,8 @@ class Primalformer(Kernel):
 
     def _mean_energy(self, scores: Tensor, valid: Tensor | None) -> Tensor:
         """Average |Lambda z|^2 over the tokens and heads of each sample, (B,)."""
-        squares = (
-            (at_least_float32(scores) * self.Lambda[:, None, :]).square().sum(-1, keepdim=True)
-        )
+        scaled = at_least_float32(scores) * self.Lambda[:, None, :]
+        squares = scaled.square().sum(-1, keepdim=True)
         with autocast_disabled(squares):
             return masked_mean(squares, valid).mean((1, 2, 3))
 

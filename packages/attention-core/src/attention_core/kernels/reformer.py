@@ -57,9 +57,8 @@ class Reformer(Kernel):
     (published) makes all rounds one ring, whose first chunk sees the last chunk of another round,
     and counts padding.
 
-    Shapes: q (B, H, N, d), k, x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid;
-    any N. Memory O(R N (chunk + d)); time O(R N d (chunk + buckets)), so hashing is quadratic
-    until max_buckets is reached, with a constant of 1 / chunk; never causal.
+    Shapes: those of `Kernel`, k, x unused; any N. Memory O(R N (chunk + d)); time
+    O(R N d (chunk + buckets)), so hashing is quadratic until max_buckets is reached.
 
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
 

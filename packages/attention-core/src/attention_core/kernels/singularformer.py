@@ -40,8 +40,7 @@ class Singularformer(Kernel):
     the penalty. "published" gives padding uniform rows of a', which the penalty counts. In both,
     padding does not affect valid tokens. No recipe for LRA or UEA is public.
 
-    Shapes: q, k (B, H, N, d), x (B, N, D), mask (B, N) or (B, 1, 1, N), True where a token is
-    valid. Time O(N r (D + H d)), memory O(N r), in float32 at least; never causal.
+    Shapes: those of `Kernel`. Time O(N r (D + H d)), memory O(N r), in float32 at least.
 
     Source: https://www.ijcai.org/proceedings/2023/493
 

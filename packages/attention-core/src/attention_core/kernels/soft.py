@@ -50,9 +50,8 @@ class SOFT(Kernel):
     The SOFT of the UEA tables has no public code. The last window is filled with zeros, windows of
     padding alone are no landmarks, and padding equals truncation.
 
-    Shapes: q (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid.
-    Time O(N m d + m^3) and memory O(N m), in float32 at least, for m = N / ratio landmarks: linear
-    in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks. Never causal.
+    Shapes: those of `Kernel`, x unused. For m = N / ratio landmarks time O(N m d + m^3), memory
+    O(N m): linear in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks.
 
     Source: https://arxiv.org/abs/2110.11945
 

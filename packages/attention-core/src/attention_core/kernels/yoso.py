@@ -47,10 +47,6 @@ class Angular(LinearMap):
     pass, which computes them again: O(N (d + block)) memory.
 
     Source: https://arxiv.org/abs/2111.09714
-
-    >>> Angular(torch.eye(2)[None, None], torch.eye(2)[None, None], tau=2).dense()
-    tensor([[[[1.0000, 0.2500],
-              [0.2500, 1.0000]]]])
     """
 
     def __init__(
@@ -145,10 +141,8 @@ class YOSO(Kernel):
     gradient="surrogate" is dA/dS := (tau / 2) A. The published code's optional convolution of the
     values acts behind the normalization, where a kernel has no values: it is left out.
 
-    Shapes: q, k (B, H, N, d), x unused, mask (B, N) or (B, 1, 1, N), True where a token is valid.
-    Time O(N^2 d), since this is the expectation of the linear-time estimator; memory
-    O(N (d + block)), in float32 or float64; never causal. Padding equals truncation, and its rows
-    are zero.
+    Shapes: those of `Kernel`, x unused. Time O(N^2 d), since this is the expectation of the
+    linear-time estimator; memory O(N (d + block)), in float32 or float64.
 
     Source: https://arxiv.org/abs/2111.09714
 

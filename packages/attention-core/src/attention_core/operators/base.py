@@ -18,9 +18,6 @@ class Operator(Protocol):
     """Any object that maps values to values linearly by `A @ v`.
 
     Source: Shuman et al., https://arxiv.org/abs/1211.0053 (attention as a graph shift operator).
-
-    >>> isinstance(torch.eye(3), Operator)
-    True
     """
 
     def __matmul__(self, v: Tensor, /) -> Tensor:
@@ -97,9 +94,6 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
     Raises ValueError with the two lengths where A is not square, and for a `ValueFreeOutput`.
 
     Source: Choi et al. 2024, eq. 6, https://arxiv.org/abs/2312.04234v1
-
-    >>> propagate(torch.full((2, 2), 0.5), torch.tensor([[1.0], [3.0]])).flatten()
-    tensor([2., 2.])
     """
     if isinstance(A, ValueFreeOutput):
         raise ValueError("a filter of A needs a map of values: this kernel has none; use Plain")
@@ -119,9 +113,6 @@ def allowed_pairs(mask: Tensor) -> Tensor:
 
     Libraries forbid a pair by -inf, finfo.min (transformers), -1e9 (LRA) or -1e4 (BERT), in any
     dtype; a bias (relative positions, Swin's soft -100) only lowers a logit and allows the pair.
-
-    >>> allowed_pairs(torch.tensor([0.0, -3.0, float("-inf"), torch.finfo(torch.float32).min]))
-    tensor([ True,  True, False, False])
     """
     return mask if mask.dtype == torch.bool else mask > MASK_THRESHOLD
 
@@ -132,9 +123,6 @@ def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:
     Shapes: v (..., M, D), valid (..., 1, M) boolean -> (..., 1, D).
 
     Source: Wang et al. 2022, eq. 7, https://arxiv.org/abs/2203.05962
-
-    >>> masked_mean(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([[True, True, False]]))
-    tensor([[2.]])
     """
     if valid is None:
         return v.mean(-2, keepdim=True)

@@ -8,8 +8,7 @@ import torch
 from attention_core.plots.panels import FULL_WIDTH, Figure, get_line, make_panels
 
 Grid = Sequence[Sequence[Sequence[float]]]  # rows, columns, values
-MAX_LABELED = 12  # rows, each with a number
-MAX_NAMED = 12  # heads, above which there is room for their numbers alone
+MAX_NAMED = 12  # rows, each with a number, and heads, each with more than its number
 
 
 def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1) -> Figure:
@@ -41,7 +40,7 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1
         if layer == 0:
             name = str(first + head)
             axis.set_title(f"head {name}" if heads <= MAX_NAMED else name, fontsize=7)
-        if head == 0 and (rows <= MAX_LABELED or layer % 2 == 0):
+        if head == 0 and (rows <= MAX_NAMED or layer % 2 == 0):
             axis.set_ylabel(str(first + layer), fontsize=7, rotation=0, ha="right", va="center")
     figure.supxlabel("frequency / Nyquist", fontsize=8)
     figure.supylabel("gain, by layer", fontsize=8)

@@ -62,8 +62,8 @@ def plot_smoothing(
     found = {
         name: {label: data[name] for label, data in methods.items() if data.get(name)}
         for name in names
+        if any(data.get(name) for data in methods.values())
     }
-    found = {name: curves for name, curves in found.items() if curves}
     figure, axes = make_panels(len(found), width=width)
     titles = {"response": "filter response", "singular_values": "singular values",
               "singular_response": "response by singular value"}  # fmt: skip

@@ -182,8 +182,6 @@ def dominating_eigenvalue_shares(
     >>> A = torch.tensor([1.0, 0.5, -0.5])
     >>> dominating_eigenvalue_shares(torch.tensor([[0.5], [-0.5]]), A)
     tensor([0.5000, 0.5000, 0.0000])
-    >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs())
-    tensor([0., 0., 1.])
     >>> dominating_eigenvalue_shares(torch.tensor([-0.5, 0.0]), A.abs(), count_zeros=False)
     tensor([0., 1., 0.])
     """

@@ -28,8 +28,9 @@ def check_token_mask(function: str, x: Tensor, mask: Tensor | None) -> None:
         )
 
 
-def _norm_frequencies(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _norm_frequencies(function: str, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the norms of the parts of high and of low frequency, (...), without padding."""
+    check_token_mask(function, x, mask)
     low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
     parts = [x - low, low] if mask is None else [t * mask.unsqueeze(-1) for t in (x - low, low)]
     high, low = (t.flatten(-2).norm(dim=-1) for t in parts)
@@ -49,8 +50,7 @@ def hfc_lfc(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_lfc(torch.tensor([[1.0], [3.0]]))
     tensor(0.5000)
     """
-    check_token_mask("hfc_lfc", x, mask)
-    hc, dc = _norm_frequencies(x, mask)
+    hc, dc = _norm_frequencies("hfc_lfc", x, mask)
     return hc / dc
 
 
@@ -66,8 +66,7 @@ def hfc_share(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> hfc_share(torch.tensor([[-1.0], [1.0]]))
     tensor(1.)
     """
-    check_token_mask("hfc_share", x, mask)
-    hc, dc = _norm_frequencies(x, mask)
+    hc, dc = _norm_frequencies("hfc_share", x, mask)
     return hc / torch.hypot(hc, dc)
 
 
@@ -83,8 +82,7 @@ def high_frequency_norm(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> high_frequency_norm(torch.tensor([[0.0], [6.0], [6.0], [0.0]]))
     tensor(6.)
     """
-    check_token_mask("high_frequency_norm", x, mask)
-    return _norm_frequencies(x, mask)[0]
+    return _norm_frequencies("high_frequency_norm", x, mask)[0]
 
 
 def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) -> Tensor:

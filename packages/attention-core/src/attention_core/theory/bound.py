@@ -7,12 +7,7 @@ from torch import Tensor, finfo
 
 @dataclass(frozen=True)
 class Bound:
-    """A measured quantity, its upper bound, and its lower bound (0 where none is stated).
-
-    >>> import torch
-    >>> Bound(torch.tensor(2.0), torch.tensor(3.0)).holds
-    tensor(True)
-    """
+    """A measured quantity, its upper bound, and its lower bound (0 where none is stated)."""
 
     measured: Tensor
     upper: Tensor

@@ -71,8 +71,6 @@ def measure_feature_rank(X: Tensor, A: Tensor, W: Tensor, tolerance: float = 1e-
 
     Source: corollary 1 of https://arxiv.org/abs/2401.04301v2
 
-    >>> measure_feature_rank(torch.eye(3), torch.eye(3), torch.eye(3))
-    (3, 3)
     >>> measure_feature_rank(torch.ones(3, 3), torch.eye(3), torch.eye(3))
     (1, 3)
     """

@@ -36,14 +36,6 @@ def trace_hfc_lfc(layer: Callable[[Tensor], Tensor], X: Tensor, steps: int) -> T
     return torch.stack(ratios)
 
 
-def _find_stationary(A: Tensor) -> Tensor:
-    """Return the stationary distribution pi (..., n) of a map, the limit of the rows of A^t."""
-    n = A.shape[-1]
-    # pi^T (I - A + 1 1^T) = 1^T
-    system = torch.eye(n, dtype=A.dtype, device=A.device) - A + 1
-    return torch.linalg.solve(system.mT, A.new_ones(*A.shape[:-2], n))
-
-
 class LowPassDecay(NamedTuple):
     """Theorem 1 on given tokens: what it measures, and what it needs.
 
@@ -77,7 +69,9 @@ def measure_low_pass_decay(A: Tensor, X: Tensor, steps: int = 100) -> LowPassDec
     >>> measure_low_pass_decay(A, x - 2).assumed
     tensor(False)
     """
-    pi = _find_stationary(A)
+    # the limit of the rows of A^t: pi^T (I - A + 1 1^T) = 1^T
+    system = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device) - A + 1
+    pi = torch.linalg.solve(system.mT, A.new_ones(A.shape[:-1]))  # (..., n)
     limit = (pi.unsqueeze(-2) @ X).flatten(-2).norm(dim=-1)
     moduli = torch.linalg.eigvals(A).abs().sort(-1, descending=True).values
     scale = X.flatten(-2).norm(dim=-1)

@@ -78,10 +78,9 @@ def check_decay(alpha: Tensor | float, W_V: Tensor, num_tokens: int) -> DecayCon
 
     Source: text after theorem 3 of https://arxiv.org/abs/2203.05962
 
-    >>> check_decay(0.0, 9.0 * torch.eye(1), 197).printed
-    tensor(True)
-    >>> check_decay(0.0, 9.0 * torch.eye(1), 197).factor
-    tensor(9.)
+    >>> decay = check_decay(0.0, 9.0 * torch.eye(1), 197)
+    >>> decay.printed, decay.factor
+    (tensor(True), tensor(9.))
     """
     alpha, norm = torch.as_tensor(alpha), torch.linalg.matrix_norm(W_V, 2)
     rate = alpha + norm.log()

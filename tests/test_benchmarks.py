@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import run_python
+from tests.processes import start_python, wait_for_end
 
 RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
 
@@ -26,7 +26,8 @@ RUN = Path(__file__).parent.parent / "benchmarks" / "run.py"
 def test_a_benchmark_runs_and_writes_its_table(name, expected, tmp_path):
     command = [str(RUN), "--quick", "--only", name, "--write", str(tmp_path)]
     log = tmp_path / "log"
-    assert run_python(command, log, seconds=240) == 0, log.read_text()
+    with start_python(command, log) as process:
+        assert wait_for_end(process, seconds=240) == 0, log.read_text()
     (written,) = tmp_path.glob(f"*-cpu-{name}.md")
     text = written.read_text()
     for excerpt in ("- commit: ", "- device: ", "| ", *expected):

@@ -241,6 +241,7 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> N
     stop_training(case, folder, 2, *STEPS, method="gfsa")
     stop_training(case, folder, 1, *STEPS, method="gfsa")  # the last of its epoch
     assert find_run(folder).read_result() is None
+    assert list_differences(whole, find_run(folder))
     run = case.fit(folder, *STEPS, method="gfsa")
     assert list_differences(whole, run) == []
 

@@ -26,15 +26,10 @@ def find_problems(**blocks) -> list[str]:
 
 @pytest.mark.parametrize(("blocks", "problem"), [
     ({"common": {"dim": 65}}, "transformer, listops (validation): dim is 64, not 65 as in S"),
-    ({"common": {"init_args": 1}}, "init_args is one of model.network.init_args, "),
-    ({"columns": {"each": {"max_steps": [5000, 20000, 30000, 35000, 0]}}}, "agf, pathfinder (vali"),
     ({"rows": {"agf": {"source": "T", "at": {"text, image": {"K": 9}}}}},
      "agf, text (validation): K is 5, not 9 as in T"),
-    ({"common": {"kernel": "AGG"}, "rows": {"agf": {}}}, "agf, image (validation): kernel is "),
     ({"rows": {"*": {}}}, "row performer is not covered"),
     ({"rows": {"agf": {"at": {"listop": {}}}}}, "no column 'listop'; there are listops, "),
-    ({"row": {}}, "no block 'row'"),
-    ({"source": ""}, "no source"),
     ({"paper": PAPER | {"seeds": [0]}}, "without an option there is {'protocol': 'published', "),
     ({"common": {}}, "transformer, text: nothing is expected"),
     ({"published": {"common": {"dim": 6}}}, "(published): dim is 64, not 6"),

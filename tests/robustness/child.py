@@ -9,29 +9,24 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 from experiment_kit import cli
 from lightning.pytorch import Callback
 from torch.utils.tensorboard import SummaryWriter
 
+from tests.processes import start_python, wait_for_end
+
 ROOT = Path(__file__).parents[2]
-HUNG = 124  # exit status of a process that had to be killed, as of timeout(1)
-SECONDS = 600  # a process that takes longer hangs
 # by the function that is counted
 FILE_EVENTS = {"replace": "rename", "rename": "rename", "fsync": "fsync", "unlink": "unlink",
                "remove": "unlink"}  # fmt: skip
@@ -72,18 +67,11 @@ class Task:
         return Path(self.folder) / name
 
     def run(self) -> int:
-        """Run in a child, forked where that is enough; return its exit status, of a signal < 0."""
-        if "--trainer.devices=2" in self.arguments:
-            command = ["-m", "tests.robustness.child", json.dumps(asdict(self))]
-            return wait_for_end(start_process(command, self.find_file("log.txt")))
-        process = get_context("fork").Process(target=run_task, args=(self,))
-        process.start()
-        process.join(SECONDS)
-        if process.is_alive():
-            process.kill()
-            process.join()
-            return HUNG
-        return process.exitcode or 0
+        """Run in a process of its own; return its exit status, of a signal < 0."""
+        arguments = ["-m", "tests.robustness.child", json.dumps(asdict(self))]
+        log, paths = self.find_file("log.txt"), os.pathsep.join(sys.path)
+        with start_python(arguments, log, self.folder, PYTHONPATH=paths) as process:
+            return wait_for_end(process)
 
 
 class EventCounter(Callback):
@@ -126,14 +114,7 @@ def act(action: str) -> None:
 
 
 def run_task(task: Task) -> None:
-    """Run the command line in this process; its output goes to the task's log."""
-    os.chdir(task.folder)
-    os.environ.pop("DATA_DIR", None)
-    log = os.open(task.find_file("log.txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for number in (1, 2):
-        os.dup2(log, number)
-    sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
-    torch.set_num_threads(1)
+    """Run the command line in this process."""
     counter = EventCounter(task)
     for name, event in FILE_EVENTS.items():
         setattr(os, name, counter.count_calls(event, getattr(os, name)))
@@ -147,44 +128,6 @@ def run_task(task: Task) -> None:
     finally:
         if counter.rank == 0:
             task.find_file("counts.json").write_text(json.dumps(counter.counts))
-
-
-def start_process(command: Sequence[str], log: Path, threads: str = "1") -> subprocess.Popen[bytes]:
-    """Start Python in the folder of its log, in a session of its own: its descendants are found."""
-    environment = {key: value for key, value in os.environ.items() if key != "DATA_DIR"}
-    paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
-    environment |= {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(paths)}
-    with log.open("ab") as file:
-        return subprocess.Popen([sys.executable, "-W", "ignore", *command], cwd=log.parent,
-                                env=environment, stdout=file, stderr=subprocess.STDOUT,
-                                start_new_session=True)  # fmt: skip
-
-
-def wait_for_end(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit status; HUNG if it, or anything that it started, had to be killed."""
-    try:
-        status = process.wait(SECONDS)
-    except subprocess.TimeoutExpired:
-        status = HUNG
-    deadline = time.monotonic() + 20
-    while (left := list_session(process.pid)) and time.monotonic() < deadline and status != HUNG:
-        time.sleep(0.05)
-    for child in left:
-        with suppress(psutil.Error):
-            child.kill()
-    process.wait()
-    return HUNG if left else status
-
-
-def list_session(session: int) -> list[psutil.Process]:
-    """List the processes that a process and its descendants started."""
-    found = []
-    for process in psutil.process_iter(["status"]):
-        with suppress(OSError, psutil.Error):
-            is_ended = process.info["status"] == psutil.STATUS_ZOMBIE
-            if os.getsid(process.pid) == session and not is_ended:
-                found.append(process)
-    return found
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ UNEQUAL = re.compile(
     r"|scalars: (time/|test/rtf|test/seconds)"
 )
 TRAINED = ("epoch", "global_step", "state_dict", "optimizer_states", "lr_schedulers")
+SCORES = "best_model_score", "wait_count", "stopped_epoch", "best_score"
 
 
 def compare_runs(whole: Path, other: Path) -> list[str]:
@@ -28,13 +28,8 @@ def compare_runs(whole: Path, other: Path) -> list[str]:
     return [
         f"{key}: {one.get(key, 'absent')} became {two.get(key, 'absent')}"
         for key in sorted(one.keys() | two.keys())
-        if not UNEQUAL.match(key) and not is_same(one.get(key), two.get(key))
+        if not UNEQUAL.match(key) and repr(one.get(key)) != repr(two.get(key))
     ]
-
-
-def is_same(a: Any, b: Any) -> bool:
-    both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
-    return both_nan or (type(a) is type(b) and a == b)
 
 
 def list_values(run: Run) -> Iterator[tuple[str, Any]]:
@@ -50,21 +45,11 @@ def list_values(run: Run) -> Iterator[tuple[str, Any]]:
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
             yield f"{name}: step in the name", path.stem
             yield from flatten(f"{name}: ", {key: checkpoint.get(key) for key in TRAINED})
-            yield from flatten(f"{name}: callbacks.", collect_scores(checkpoint))
+            states = flatten(f"{name}: callbacks.", checkpoint.get("callbacks", {}))
+            yield from ((key, value) for key, value in states if key.endswith(SCORES))
     for tag, series in read_scalars(run.folder).items():
         yield from ((f"scalars: {tag} at step {step}", value) for step, value in series.items())
     yield "files", list_files(run.folder)
-
-
-def collect_scores(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the best score of each callback that chooses checkpoints."""
-    states = checkpoint.get("callbacks", {})
-    return {
-        key: value
-        for name, state in states.items()
-        for key, value in ((f"{name}.{part}", v) for part, v in state.items())
-        if key.endswith(("best_model_score", "wait_count", "stopped_epoch", "best_score"))
-    }
 
 
 def flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -2,14 +2,17 @@
 
 import os
 import signal
-import subprocess
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 from experiment_kit.launch.jobs import read_last_line
 
-from tests.robustness.child import HUNG, ROOT, list_session, start_process, wait_for_end
+from tests.processes import HUNG, list_session, start_python, wait_for_end
+from tests.robustness.child import ROOT
 from tests.robustness.compare_runs import compare_runs
 
 TABLE = "agf-table-1"
@@ -40,7 +43,7 @@ CASES = [  # signal, the moments of one start each, who receives it
 def whole(tmp_path_factory) -> Path:
     """The folder of a table that nothing interrupted."""
     folder = make_folder(tmp_path_factory.mktemp("whole"))
-    assert wait_for_end(start_launcher(folder)) == 0, read_last_line(folder / "log.txt")
+    make_table(folder)
     return folder
 
 
@@ -54,26 +57,33 @@ def make_folder(folder: Path) -> Path:
     return folder
 
 
-def start_launcher(folder: Path, jobs: int = 2) -> subprocess.Popen[bytes]:
+def start_launcher(folder: Path, jobs: int = 2) -> AbstractContextManager[BaseProcess]:
+    command = (*COMMAND, f"--jobs={jobs}")
     # the launcher chooses the threads, as for a user
-    return start_process((*COMMAND, f"--jobs={jobs}"), folder / "log.txt", threads="")
+    return start_python(command, folder / "log.txt", folder, OMP_NUM_THREADS="")
+
+
+def make_table(folder: Path, jobs: Sequence[int] = (2,)) -> None:
+    with ExitStack() as stack:
+        for process in [stack.enter_context(start_launcher(folder, n)) for n in jobs]:
+            assert wait_for_end(process) == 0, read_last_line(folder / "log.txt")
 
 
 def interrupt_launcher(folder: Path, name: str, moment: str, target: str) -> None:
-    process, log = start_launcher(folder), folder / "log.txt"
-    time.sleep(1)
-    while process.poll() is None and not any(folder.glob(MOMENTS[moment])):
-        time.sleep(0.02)
-    assert process.poll() is None, f"it ended before the moment: {read_last_line(log)}"
-    number = getattr(signal, f"SIG{name}")
-    if target == "group":
-        os.killpg(process.pid, number)
-    elif target == "cell":
-        cells = [p for p in list_session(process.pid) if p.ppid() == process.pid]
-        cells[0].send_signal(number)
-    else:
-        process.send_signal(number)
-    assert wait_for_end(process) != HUNG, "processes are left"
+    log, number = folder / "log.txt", getattr(signal, f"SIG{name}")
+    with start_launcher(folder) as process:
+        time.sleep(1)
+        while process.is_alive() and not any(folder.glob(MOMENTS[moment])):
+            time.sleep(0.02)
+        assert process.is_alive(), f"it ended before the moment: {read_last_line(log)}"
+        if target == "group":
+            os.killpg(process.pid, number)
+        elif target == "cell":
+            cells = [p for p in list_session(process.pid) if p.ppid() == process.pid]
+            cells[0].send_signal(number)
+        else:
+            os.kill(process.pid, number)
+        assert wait_for_end(process) != HUNG, "processes are left"
     assert "Traceback" not in log.read_text()
 
 
@@ -96,7 +106,7 @@ def test_an_interrupted_table_is_the_whole_one_in_the_end(
 ) -> None:
     for moment in moments:
         interrupt_launcher(folder, name, moment, target)
-    assert wait_for_end(start_launcher(folder)) == 0, read_last_line(folder / "log.txt")
+    make_table(folder)
     assert compare_tables(whole, folder) == []
 
 
@@ -105,6 +115,5 @@ def test_an_interrupted_table_is_the_whole_one_in_the_end(
 @pytest.mark.xdist_group("launcher")
 @pytest.mark.parametrize("jobs", [(1,), (2,), (2, 2)])
 def test_one_or_two_launchers_make_the_same_table(whole, folder, jobs) -> None:
-    for process in [start_launcher(folder, number) for number in jobs]:
-        assert wait_for_end(process) == 0, read_last_line(folder / "log.txt")
+    make_table(folder, jobs)
     assert compare_tables(whole, folder) == []

@@ -36,11 +36,6 @@ def write_bytes(path: str | Path, content: bytes) -> Path:
     return Path(path)
 
 
-def truncate_file(path: Path, fraction: float) -> Path:
-    content = path.read_bytes()
-    return write_bytes(path, content[: int(fraction * len(content))])
-
-
 def write_folder(folder: Path, rows: dict[str, tuple[float, str]]) -> Path:
     """Write a split of LibriSpeech: seconds and text by <speaker>-<chapter>-<number>."""
     for name, (seconds, text) in rows.items():

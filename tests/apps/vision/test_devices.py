@@ -19,7 +19,7 @@ from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 
 from tests.apps.contract import find_run
-from tests.processes import start_ranks
+from tests.processes import start_ranks, wait_for_end
 from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
@@ -119,9 +119,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("two")
     log = folder / "log"
     with start_ranks([__file__, str(folder)], log) as ranks:
-        for process in ranks:
-            process.join(240)
-        assert [process.exitcode for process in ranks] == [0, 0], log.read_text()
+        assert [wait_for_end(process, 240) for process in ranks] == [0, 0], log.read_text()
     return folder, log.read_text()
 
 

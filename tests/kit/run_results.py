@@ -2,7 +2,17 @@
 
 from typing import Any
 
+from torch.utils.tensorboard import SummaryWriter
+
 KEYS = ("app", "data", "backbone", "method", "profile", "seed")
+
+
+def write_scalars(folder, scalars: dict[str, dict[int, float]]) -> None:
+    """Write values by step for each tag, as a logger does."""
+    with SummaryWriter(folder / "tensorboard") as writer:
+        for tag, values in scalars.items():
+            for step, value in values.items():
+                writer.add_scalar(tag, value, step)
 
 
 def make_result(run=None, experiment=None, **fields: Any) -> dict[str, Any]:

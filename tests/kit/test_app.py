@@ -107,7 +107,7 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
 
 @pytest.mark.parametrize("source", ["random", None])
 def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
-    extra = [] if source is None else [f"--model.weights_source={source}"]
+    extra = [f"--model.weights_source={source}"] if source else []
     result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
     assert result.get("weights_source") == source
     assert ("weights_source" in result) == (source is not None)
@@ -130,9 +130,12 @@ def test_a_finished_run_is_left_alone_and_another_not_resumed_on_changed_data(
     assert f"{run.folder} cannot resume: points.txt has changed since it started" in error
 
 
-@pytest.mark.parametrize(("name", "metric"), [("best", "test/loss"), ("last", "last/loss")])
-def test_weights_are_tested_by_name(finished: Run, name, metric) -> None:
-    trainer = execute(AppCLI(APP, ["test", str(finished.folder), f"--ckpt_path={name}", TRUST]))
+@pytest.mark.parametrize(("words", "metric"), [
+    ("-c {}/config.yaml", "test/loss"), (f"{{}} --ckpt_path=best {TRUST}", "test/loss"),
+    (f"{{}} --ckpt_path=last {TRUST}", "last/loss"),
+])  # fmt: skip
+def test_the_best_weights_are_tested_or_those_that_are_named(finished, words, metric) -> None:
+    trainer = execute(AppCLI(APP, ["test", *words.format(finished.folder).split()]))
     expected = finished.read_result()["metrics"][metric]
     assert trainer.callback_metrics["test/loss"] == pytest.approx(expected)
 

@@ -51,13 +51,6 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
 
 
-def test_a_finished_run_is_found_by_its_saved_config_and_left_alone(finished, capsys) -> None:
-    before = (finished.folder / "result.json").stat().st_mtime_ns
-    run_app(APP, ["fit", "-c", str(finished.folder / "config.yaml")])
-    assert "already finished" in capsys.readouterr().out
-    assert (finished.folder / "result.json").stat().st_mtime_ns == before
-
-
 def scores(run: Run) -> dict[str, float]:
     """What does not depend on the clock."""
     metrics = run.read_result()["metrics"]
@@ -119,15 +112,6 @@ def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> N
     trainer = execute(AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")]))
     blocks = trainer.lightning_module.model.blocks
     assert [block.attention.filter.K for block in blocks] == [9, 9]
-
-
-def test_test_finds_the_best_checkpoint_of_its_run(finished: Run) -> None:
-    config = yaml.safe_load((finished.folder / "config.yaml").read_text())
-    assert "ckpt_path" not in config
-    trainer = execute(AppCLI(APP, ["test", "-c", str(finished.folder / "config.yaml")]))
-    again = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    expected = finished.read_result()["metrics"]["test/accuracy"]
-    assert again["test/accuracy"] == pytest.approx(expected)
 
 
 OPTIMIZER, SCHEDULE = "model.optimizer.init_args", "experiment_kit.training.optim"

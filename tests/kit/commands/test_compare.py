@@ -8,15 +8,8 @@ from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
 from experiment_kit.pages.records import RunRecord, read_scalars
 from experiment_kit.pages.run_figures import average_curves
-from torch.utils.tensorboard import SummaryWriter
 
-from tests.kit.run_results import make_result
-
-
-def write_scalars(folder, tag, values):
-    with SummaryWriter(folder / "tensorboard") as writer:
-        for step, value in values.items():
-            writer.add_scalar(tag, value, step)
+from tests.kit.run_results import make_result, write_scalars
 
 
 def finish_run(run, experiment):
@@ -27,7 +20,7 @@ def finish_run(run, experiment):
     run.folder.mkdir(parents=True)
     (run.folder / "spectral.json").write_text(json.dumps(depth))
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
-    write_scalars(run.folder, "train/loss", {0: 1.0, 1: 0.5})
+    write_scalars(run.folder, {"train/loss": {0: 1.0, 1: 0.5}})
     metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
     run.write_result(make_result(run, experiment, parameters=22050736, metrics=metrics))
 
@@ -115,15 +108,15 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, c
 
 
 def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
-    write_scalars(tmp_path, "val/loss", {10: 1.0, 20: 2.0, 30: 3.0})
-    write_scalars(tmp_path, "val/loss", {20: 20.0, 40: 4.0})
+    write_scalars(tmp_path, {"val/loss": {10: 1.0, 20: 2.0, 30: 3.0}})
+    write_scalars(tmp_path, {"val/loss": {20: 20.0, 40: 4.0}})
     assert read_scalars(tmp_path)["val/loss"].to_dict() == {10: 1.0, 20: 20.0, 30: 3.0, 40: 4.0}
 
 
 def test_the_curves_are_losses_and_what_is_tested_and_a_long_training_loss_is_smooth(tmp_path):
     noisy = {step: float(step % 2) for step in range(100)}
-    for tag in ("train/loss", "val/loss", "val/matthews", "val/score"):
-        write_scalars(tmp_path, tag, noisy if tag == "train/loss" else {0: 1.0, 1: 0.5})
+    others = {key: {0: 1.0, 1: 0.5} for key in ("val/loss", "val/matthews", "val/score")}
+    write_scalars(tmp_path, {"train/loss": noisy, **others})
     result = {"metrics": {"test/matthews": 0.5, "test/loss": 1.0, "val/score": 1.0}}
     curves = average_curves([RunRecord("agf", result, read_scalars(tmp_path))])
     assert [*curves] == ["train/loss", "val/loss", "val/matthews"]

@@ -25,14 +25,20 @@ SIZES = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three"]
 
 
+def save_bert(folder: Path) -> nn.Module:
+    """Save a tiny BERT of three layers with a tokenizer, and return it."""
+    bert = AutoModel.from_config(AutoConfig.for_model("bert", **SIZES))
+    bert.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    return bert
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A tiny BERT with a tokenizer, one with weights that are NaN, texts, an image, and a ViT."""
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    bert = AutoModel.from_config(AutoConfig.for_model("bert", **SIZES))
-    bert.save_pretrained(folder / "bert")
-    (folder / "bert/vocab.txt").write_text("\n".join(WORDS))
+    bert = save_bert(folder / "bert")
     bert.encoder.layer[1].output.dense.weight.data[0, 0] = torch.nan
     bert.save_pretrained(folder / "diverged")
     (folder / "texts.txt").write_text("one two three two\ntwo three\nthree three one\n")

@@ -125,28 +125,32 @@ def test_every_published_table_renders_as_published(path, tmp_path):
     assert (tmp_path / path.name).read_text() == path.read_text()
 
 
+@pytest.fixture
+def folders(monkeypatch, tmp_path):
+    monkeypatch.delenv("DATA_DIR", raising=False)
+    return {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
+
+
 def list_dry_run(capsys, table: str, **options) -> list[str]:
     publish.make_table(table, dry_run=True, **options)
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    lines = list_dry_run(capsys, "gfsa-table-3", columns=["top1_acc"], folder=str(tmp_path))
+def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, folders, tmp_path):
+    lines = list_dry_run(capsys, "gfsa-table-3", columns=["top1_acc"], **folders)
     assert lines[0] == "gfsa-table-3: profile paper, protocol published, source released"
     assert sum(line.startswith("to train: ") for line in lines) == 26  # the printed rows
     assert any(line.startswith("left out: imagenet_1k: ") for line in lines)
+    chosen = {"rows": ["bert_tiny-gfsa", "bert_tiny"], "columns": ["cola"]}
+    lines = list_dry_run(capsys, "gfsa-table-1", select=True, **folders, **chosen)
+    assert sum(line.startswith("to train: ") for line in lines) == 36
+    assert any(line.endswith("(gfsa K=2 w0=-0.05)") for line in lines)
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_dry_run_of_a_selection_lists_the_points_of_its_grids(capsys, tmp_path):
-    chosen = {"rows": ["bert_tiny-gfsa", "bert_tiny"], "columns": ["cola"]}
-    lines = list_dry_run(capsys, "gfsa-table-1", select=True, folder=str(tmp_path), **chosen)
-    assert sum(line.startswith("to train: ") for line in lines) == 36
-    assert any(line.endswith("(gfsa K=2 w0=-0.05)") for line in lines)
-
-
-def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypatch, tmp_path):
+def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(
+    folders, monkeypatch, tmp_path
+):
     def train(runs, options):
         for e, run in runs.items():
             run.folder.mkdir(parents=True)
@@ -165,7 +169,6 @@ def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypat
     for module in (publish, search):
         monkeypatch.setattr(module, "run_missing", train)
     options = {"rows": ["gfsa-bert_base", "softmax-bert_base"], "columns": ["cola"]}
-    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
     publish.make_table("gfsa-table-1", select=True, **options, **folders)
     text = (tmp_path / "out/gfsa-table-1.csv").read_text()
     assert "gfsa-bert_base-selected,cola,paper,published,2023,50.0000" in text
@@ -174,7 +177,7 @@ def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(monkeypat
     assert "TABLE=gfsa-table-1 SELECT=true SEED=2023" in page
 
 
-def test_absent_weights_are_one_sentence_before_training(monkeypatch, tmp_path):
+def test_absent_weights_are_one_sentence_before_training(folders, monkeypatch):
     def refuse_download(*_, **__):
         raise UserError("no network")
 
@@ -182,16 +185,13 @@ def test_absent_weights_are_one_sentence_before_training(monkeypatch, tmp_path):
     monkeypatch.setattr(cost, "fetch_hub_files", refuse_download)
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
     sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: make weights MODEL=cait_s24"
-    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
     with pytest.raises(UserError, match=sentence) as error:
         publish.make_table("attnscale-table-3", **folders)
     assert error.value.code == 2
 
 
-def test_a_table_of_absent_data_measures_nothing_and_says_so(monkeypatch, tmp_path):
-    monkeypatch.delenv("DATA_DIR", raising=False)
+def test_a_table_of_absent_data_measures_nothing_and_says_so(folders, monkeypatch, tmp_path):
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
-    folders = {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
     with pytest.raises(UserError, match="gfsa-table-4: no cell is measured, and") as error:
         publish.make_table("gfsa-table-4", **folders)
     assert error.value.code == 1

@@ -14,21 +14,15 @@ from experiment_kit.diagnosis.model_sources import (
 )
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, build_run, load_app, load_best_epoch
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig
 
 from tests.apps.tiny import NARROW
-
-SIZES = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
-         "intermediate_size": 24, "vocab_size": 13}  # fmt: skip
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three"]
+from tests.kit.commands.test_diagnose import SIZES, save_bert
 
 
 @pytest.fixture
 def bert(tmp_path):
-    """A folder of a tiny BERT with a tokenizer."""
-    config = AutoConfig.for_model("bert", **SIZES)
-    AutoModel.from_config(config).save_pretrained(tmp_path)
-    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
+    save_bert(tmp_path)
     return tmp_path
 
 
@@ -55,6 +49,8 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_folder(bert) -> None:
     ("t5", {"d_model": 12, "d_kv": 4, "num_layers": 2, "num_heads": 3, "vocab_size": 13},
      {"input_ids": (2, 64), "decoder_input_ids": (2, 64)}),
     ("vit", {**SIZES, "image_size": 32}, {"pixel_values": (2, 3, 32, 32)}),
+    ("wav2vec2", {**SIZES, "conv_dim": (8,) * 7, "num_conv_pos_embeddings": 4,
+                  "num_conv_pos_embedding_groups": 2}, {"input_values": (2, 3000)}),
 ])  # fmt: skip
 def test_a_model_type_is_built_with_random_weights(
     model_type, options, shapes, monkeypatch
@@ -63,22 +59,12 @@ def test_a_model_type_is_built_with_random_weights(
     monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
     source = load_transformers(model_type, random=True)
     images = [make_image(seed, 40) for seed in range(2)]
-    batch = source.encode(images if source.kind else 2)
+    waves = [torch.randn(4000), torch.randn(3000)]  # are cut to the shortest
+    batch = source.encode({"image": images, "recording": waves}.get(source.kind, 2))
     assert {name: tuple(x.shape) for name, x in batch.items()} == shapes
     assert source.network(**batch).last_hidden_state.isfinite().all()
     assert source.weights.startswith(RANDOM)
     assert "default configuration" in source.weights
-
-
-def test_waves_are_cut_to_the_shortest(monkeypatch) -> None:
-    options = SIZES | {"conv_dim": (8,) * 7, "num_conv_pos_embeddings": 4,
-                       "num_conv_pos_embedding_groups": 2}  # fmt: skip
-    build = AutoConfig.for_model
-    monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
-    source = load_transformers("wav2vec2", random=True)
-    batch = source.encode([torch.randn(4000), torch.randn(3000)])
-    assert (source.kind, batch["input_values"].shape) == ("recording", (2, 3000))
-    assert source.network(**batch).last_hidden_state.shape == (2, 9, 12)
 
 
 def test_minilm_is_found_in_its_package() -> None:
@@ -104,8 +90,8 @@ def test_the_hub_is_asked_for_an_id_alone(monkeypatch) -> None:
 
 
 def test_weights_of_another_model_are_named(bert) -> None:
-    AutoConfig.for_model("bert", **SIZES | {"num_hidden_layers": 3}).save_pretrained(bert)
-    with pytest.raises(UserError, match=r"of another model: they lack encoder\.layer\.2"):
+    AutoConfig.for_model("bert", **SIZES | {"num_hidden_layers": 4}).save_pretrained(bert)
+    with pytest.raises(UserError, match=r"of another model: they lack encoder\.layer\.3"):
         load_transformers(str(bert))
     (bert / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match="transformers cannot load"):
@@ -114,11 +100,8 @@ def test_weights_of_another_model_are_named(bert) -> None:
 
 def test_the_start_of_a_run_has_the_weights_before_its_first_step(tmp_path) -> None:
     names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
-    short = (
-        "--trainer.max_steps=1",
-        "--trainer.limit_val_batches=1",
-        "--trainer.val_check_interval=1",
-    )
+    limits = ("max_steps", "limit_val_batches", "val_check_interval")
+    short = (f"--trainer.{name}=1" for name in limits)
     args = (*NARROW, *short, "--model.optimizer.init_args.lr=1e-30")
     experiment = Experiment(**names, profile="smoke", args=args)
     run_app(load_app("sequence"), ["fit", *experiment.arguments(str(tmp_path))])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -80,15 +81,15 @@ class Net(LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=0.1)
 
 
-class SendSignal(Callback):
-    """Send a signal to this process in the n-th batch."""
+class CallAt(Callback):
+    """Call a function in the n-th batch."""
 
-    def __init__(self, at: int, number: signal.Signals = signal.SIGTERM) -> None:
-        self.at, self.number, self.batches = at, number, count(1)
+    def __init__(self, at: int, call: Callable[[], None]) -> None:
+        self.at, self.call, self.batches = at, call, count(1)
 
     def on_before_backward(self, *_: Any) -> None:
         if next(self.batches) == self.at:
-            os.kill(os.getpid(), self.number)
+            self.call()
 
 
 def fit(folder: Path, record: Record, *callbacks: Callback, every=None, **options: Any) -> Net:
@@ -151,30 +152,20 @@ def check_equal(folders: list[Path], records: list[Record], nets: list[Net], epo
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_a_stop_at_any_batch_changes_nothing(options, tmp_path) -> None:
-    records = [Record(), Record()]
+    records, send_signal = [Record(), Record()], partial(os.kill, os.getpid(), signal.SIGTERM)
     whole = fit(tmp_path / "whole", records[0], **options)
     for batch in range(1, options.get("max_steps", BATCHES) + 1):
         folder, records[1] = tmp_path / str(batch), Record()
         with pytest.raises(Preemption) as end:
-            fit(folder, records[1], SendSignal(batch), **options)
+            fit(
+                folder,
+                records[1],
+                CallAt(batch, send_signal),
+                **options,
+            )
         assert end.value.code == 75
         net = fit(folder, records[1], **options)
         check_equal([tmp_path / "whole", folder], records, [whole, net], (batch - 1) // 4)
-
-
-class Crash(Exception):
-    """The end of a process that saves nothing more."""
-
-
-class CrashAt(Callback):
-    """Raise in the n-th batch."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.batches = at, count(1)
-
-    def on_before_backward(self, *_: Any) -> None:
-        if next(self.batches) == self.at:
-            raise Crash
 
 
 @pytest.mark.parametrize("name", ["within epochs", "accumulated"])
@@ -183,8 +174,8 @@ def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_pa
     whole = fit(tmp_path / "whole", records[0], **options)
     for batch in (3, 4, 6):
         folder, records[1] = tmp_path / str(batch), Record()
-        with pytest.raises(Crash):
-            fit(folder, records[1], CrashAt(batch), **options)
+        with pytest.raises(ZeroDivisionError):
+            fit(folder, records[1], CallAt(batch, lambda: divmod(1, 0)), **options)
         newest = Run(folder).find_latest_step()
         assert newest == (batch - 1 if name == "within epochs" else {3: None, 4: 1, 6: 2}[batch])
         net = fit(folder, records[1], **options)
@@ -267,20 +258,14 @@ def test_a_second_interrupt_ends_the_process_at_once_and_an_ignored_signal_stays
     assert signal.signal(signal.SIGHUP, before) is signal.SIG_IGN
 
 
-def fail(message: str) -> None:
-    raise RuntimeError(message)
-
-
-@pytest.mark.parametrize("end", [
-    partial(fail, "DataLoader worker (pid 1) is killed by signal: Killed."),
-    partial(fail, "[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"),
+@pytest.mark.parametrize(("message", "requested", "error", "shown"), [
+    ("DataLoader worker (pid 1) is killed by signal: Killed.", False, UserError, "was killed, may"),
+    ("[gloo/transport/tcp/pair.cc:547] Connection closed by peer", False, UserError, "was killed"),
+    ("[gloo/transport/tcp/pair.cc:547] Connection closed by peer", True, Preemption, None),
+    ("a bug", True, RuntimeError, "a bug"),
 ])  # fmt: skip
-def test_the_death_of_another_process_is_one_sentence(end, capsys) -> None:
+def test_the_death_of_another_process_is_one_sentence(message, requested, error, shown) -> None:
     handler = PreemptionHandler()
-    with pytest.raises(UserError, match="was killed, maybe"), explain_failure(handler, None):
-        end()
-    handler.requested = True
-    with pytest.raises(Preemption), explain_failure(handler, None):
-        end()
-    with pytest.raises(RuntimeError, match="a bug"), explain_failure(handler, None):
-        fail("a bug")
+    handler.requested = requested
+    with pytest.raises(error, match=shown), explain_failure(handler, None):
+        raise RuntimeError(message)

@@ -6,10 +6,9 @@ from pathlib import Path
 import torch
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from experiment_kit.papers.figures.entries import DrawnModel
-from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from timm.models.vision_transformer import VisionTransformer
+
+from tests.kit.run_results import make_result, write_scalars
 
 STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
@@ -32,20 +31,12 @@ def write_run(
     """Write the files of a finished run without a checkpoint; return its folder."""
     path = folder / app / f"{data}-{backbone}" / method / f"seed-{seed}-0123456789"
     path.mkdir(parents=True)
-    result = {
-        "app": app, "data": data, "backbone": backbone, "method": method, "profile": "smoke",
-        "protocol": "validation", "hash": "0123456789", "seed": seed, "metrics": {},
-    }  # fmt: skip
-    (path / "result.json").write_text(json.dumps(result))
+    names = {"app": app, "data": data, "backbone": backbone, "method": method, "seed": seed}
+    (path / "result.json").write_text(json.dumps(make_result(**names, profile="smoke")))
     (path / "config.yaml").write_text("model: {}")
-    if scalars:
-        writer = EventFileWriter(str(path))
-        for step in range(STEPS):
-            for tag, value in scalars.items():
-                value *= 1 - 0.1 * step
-                content = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
-                writer.add_event(Event(step=step, wall_time=step, summary=content))
-        writer.close()
+    steps = range(STEPS)
+    falling = {t: {s: x * (1 - 0.1 * s) for s in steps} for t, x in (scalars or {}).items()}
+    write_scalars(path, falling)
     return path
 
 

@@ -74,13 +74,6 @@ def test_bars_are_the_changes_of_each_kind_of_step():
     assert {bars.get_label() for bars in axis.containers} == {*layers[0]["changes"]}
 
 
-def test_the_limits_of_the_verdict_are_drawn():
-    ratio, cosine, *_ = plots.plot_diagnosis(DIAGNOSES["plain"]).axes
-    first = DIAGNOSES["plain"]["layers"][0]["steps"]["input"]["trimmed_hfc_lfc"]
-    assert ratio.lines[1].get_ydata()[0] == pytest.approx(0.5 * first)
-    assert cosine.lines[1].get_ydata()[0] == 0.9
-
-
 def test_layers_keep_their_numbers_where_some_are_left_out():
     diagnosis = make_diagnosis()
     diagnosis["layers"] = [diagnosis["layers"][i] for i in (2, 4)]

@@ -147,6 +147,19 @@ def by_head(literal: Literal, q: Tensor, k: Tensor, mask: Tensor | None) -> Tens
     return torch.stack([torch.stack(heads) for heads in samples])
 
 
+def convolve(kernel: nn.Module, valid: list[bool], h: int) -> Tensor:
+    """Compute the map of a convolution over the valid tokens, entry by entry."""
+    band, n = torch.zeros(len(valid), len(valid)).double(), len(valid)
+    if kernel.conv is None:
+        return band
+    w = kernel.conv[h, 0, :, 0]
+    half = len(w) // 2
+    for i, j in ((i, j) for i in range(n) for j in range(n) if valid[i] and valid[j]):
+        if abs(j - i) <= half:
+            band = band.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half])
+    return band
+
+
 def assert_is(
     kernel: nn.Module, literal: Literal, mask: Tensor | None, n: int = N, reads_keys: bool = True
 ) -> None:

@@ -23,18 +23,6 @@ def softmaxes(q, k):
     return torch.stack([row / row.sum() for row in rows])
 
 
-def conv(kernel, valid, h):
-    band, n = torch.zeros(len(valid), len(valid)).double(), len(valid)
-    if kernel.conv is None:
-        return band
-    w = kernel.conv[h, 0, :, 0]
-    half = len(w) // 2
-    for i, j in ((i, j) for i in range(n) for j in range(n) if valid[i] and valid[j]):
-        if abs(j - i) <= half:
-            band = band.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half])
-    return band
-
-
 def ours(kernel):
     m = kernel.landmarks
 
@@ -53,7 +41,7 @@ def ours(kernel):
             small = softmaxes(q[real], mean_k) @ Z @ softmaxes(mean_q, k[real])
         rows, columns = torch.tensor(real)[:, None], torch.tensor(real)[None, :]
         A = torch.zeros(len(q), len(q)).double().index_put((rows, columns), small)
-        return A + conv(kernel, valid, h)
+        return A + cases.convolve(kernel, valid, h)
 
     return literal
 
@@ -81,7 +69,7 @@ def test_published_segments_count_masked_zeros(masked):
     scale = torch.stack([middle.sum(0).max() for _, middle, _ in maps.values()]).max()
     y = torch.stack([v[i, h] * 0 for i in range(B) for h in range(H)]).view(B, H, n, D)
     for (i, h), (first, middle, last) in maps.items():
-        A = first @ inverse(middle, 6, scale) @ last + conv(kernel, valid[i].tolist(), h)
+        A = first @ inverse(middle, 6, scale) @ last + cases.convolve(kernel, valid[i].tolist(), h)
         place = torch.tensor(i), torch.tensor(h)
         y = y.index_put(place, A @ v[i, h])
     mine = kernel(q, k, x, valid if masked else None) @ v

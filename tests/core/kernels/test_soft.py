@@ -40,12 +40,7 @@ def literal(kernel):
         )
         S = torch.stack([torch.stack([near(a, b) for b in y]) for a in y])
         A = K1 @ torch.linalg.inv(S + RIDGE * torch.eye(len(y)).double()) @ K1.T
-        if kernel.conv is not None:
-            w, half = kernel.conv[h, 0, :, 0], kernel.conv.shape[2] // 2
-            for i, j in ((i, j) for i in range(n) for j in range(n) if valid[i] and valid[j]):
-                if abs(j - i) <= half:
-                    A = A.index_put((torch.tensor(i), torch.tensor(j)), w[j - i + half], True)
-        return A
+        return A + cases.convolve(kernel, valid, h)
 
     return map_of
 

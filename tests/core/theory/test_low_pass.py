@@ -42,18 +42,6 @@ def test_theorem_1_of_agf_counts_more_low_frequencies():
         assert spectrum[~is_low].norm() < 1e-12 * spectrum[is_low].norm()
 
 
-@draw(n=sizes)
-def test_theorem_1_fails_for_tokens_whose_stationary_mean_is_0(seed, n):
-    A = softmax_map(seed, n)
-    pi = stationary(A)
-    X = normal(seed + 1, n, 1)
-    X = X - pi @ X
-    assert not theory.measure_low_pass_decay(A, X, steps=2).assumed
-    # the part of DC that stays is rounding: both parts vanish at one rate
-    ratios = theory.trace_hfc_lfc(lambda x: (A @ x) - pi @ (A @ x), X, 12)
-    assert ratios[-1] > 1e-3
-
-
 def test_theorem_1_fails_by_hand_and_definition_1_for_tokens_of_zeros():
     A, x = torch.tensor([[0.75, 0.25], [0.25, 0.75]]), torch.tensor([[1.0], [-1.0]])
     assert theory.trace_hfc_lfc(lambda x: A @ x, x, 5).isinf().all()

@@ -29,12 +29,6 @@ class FeatureMap(LowRank):
     zero; with `counts_padding` their features are in Sigma.
 
     Source: eq. 5 of https://arxiv.org/abs/2006.16236
-
-    >>> import torch
-    >>> left, right = torch.tensor([[[[1.0], [2.0]]]]), torch.tensor([[[[1.0], [3.0]]]])
-    >>> FeatureMap(left, right, None).dense()
-    tensor([[[[0.2500, 0.7500],
-              [0.2500, 0.7500]]]])
     """
 
     def __init__(

@@ -20,12 +20,6 @@ class Banded(LinearMap):
     mask (B, 1, 1, N) boolean or None. Time O(N h D) for an application.
 
     Source: sec. 3.1 of https://arxiv.org/abs/2004.05150
-
-    >>> band = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]])[None, None, :, None]
-    >>> A = Banded(band, torch.zeros(1, 1, 2, 0), torch.zeros(1, 1, 0, 2))
-    >>> A @ torch.tensor([[[[1.0], [3.0]]]])
-    tensor([[[[0.5000],
-              [1.5000]]]])
     """
 
     def __init__(

@@ -82,13 +82,6 @@ class LSHOperator(LinearMap):
     boolean or None; n = N tokens. An application takes O(R N c D) time and O(R N (c + D)) memory.
 
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
-
-    >>> order = torch.tensor([1, 0]).view(1, 1, 1, 1, 2)
-    >>> one = LSHChunks.from_order(order, torch.tensor([2]), None)
-    >>> weights = torch.tensor([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.5, 0.5]])
-    >>> LSHOperator(one, weights[None, None, None, None], torch.ones(1, 1, 1, 1, 2, 1), 2).dense()
-    tensor([[[[0.5000, 0.5000],
-              [0.0000, 1.0000]]]])
     """
 
     def __init__(

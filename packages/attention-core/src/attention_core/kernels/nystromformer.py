@@ -33,10 +33,6 @@ def segment_mean_matrix(
     Shapes: valid (B, 1, 1, N) boolean -> (B, 1, m, N).
 
     Source: https://arxiv.org/abs/2102.03902, for lengths that m divides
-
-    >>> segment_mean_matrix(torch.tensor([True, True, False, True, True]), 2)
-    tensor([[0.5000, 0.5000, 0.0000, 0.0000, 0.0000],
-            [0.0000, 0.0000, 0.0000, 0.5000, 0.5000]])
     """
     rank, total = valid.cumsum(-1) - 1, valid.sum(-1, keepdim=True).clamp(min=1)
     segment = torch.div(rank * landmarks, total, rounding_mode="floor")
@@ -59,10 +55,6 @@ def pseudo_inverse(A: Tensor, iterations: int = 6, init: Init = "per_matrix") ->
     Shapes: A (..., m, m) -> (..., m, m).
 
     Source: https://arxiv.org/abs/2102.03902
-
-    >>> pseudo_inverse(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
-    tensor([[ 1.5000, -0.5000],
-            [-0.5000,  1.5000]])
     """
     columns = A.abs().sum(-2).amax(-1)[..., None, None]
     if init == "original":

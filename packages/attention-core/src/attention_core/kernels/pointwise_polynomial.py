@@ -22,10 +22,6 @@ def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Ten
     Shapes: s any, theta (K + 1,), K steps -> the shape of s.
 
     Source: eqs. 9 and 22-26 of https://arxiv.org/abs/2505.08516
-
-    >>> s, theta = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([1.0, 2.0])
-    >>> pointwise_polynomial(s, theta, [(1.0, 0.0, 0.0)])
-    tensor([1., 2., 3.])
     """
     if (
         torch.compiler.is_compiling()

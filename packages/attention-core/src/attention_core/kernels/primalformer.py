@@ -44,11 +44,6 @@ def evenly_spaced_indices(valid: Tensor, points: int) -> Tensor:
     Shapes: valid (B, N) boolean -> (B, p).
 
     Source: https://arxiv.org/abs/2305.19798
-
-    >>> valid = torch.tensor([[True, True, True, True, True], [True, False, False, True, False]])
-    >>> evenly_spaced_indices(valid, 3)
-    tensor([[0, 2, 4],
-            [0, 0, 3]])
     """
     last = (valid.sum(-1, keepdim=True) - 1).clamp(min=0)
     rank = torch.arange(points, device=valid.device) * last // max(points - 1, 1)  # (B, p)

@@ -22,21 +22,6 @@ Gradient = Literal["exact", "surrogate"]
 Rest = tuple[int, bool, int]  # tau, surrogate, block
 
 
-def collision_probability(S: Tensor) -> Tensor:
-    r"""Return the probability that two vectors of cosine S lie on one side of a random hyperplane.
-
-    .. math:: 1 - \arccos(S) / \pi
-
-    Shapes: S any, clamped to [-1, 1].
-
-    Source: https://arxiv.org/abs/2111.09714
-
-    >>> collision_probability(torch.tensor([1.0, 0.0, -1.0]))
-    tensor([1.0000, 0.5000, 0.0000])
-    """
-    return 1 - S.clamp(-1, 1).acos() / pi
-
-
 class Angular(LinearMap):
     r"""The expected map of tau random hyperplanes, which is never formed as a whole.
 

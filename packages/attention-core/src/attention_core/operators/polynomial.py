@@ -21,12 +21,6 @@ def evaluate_polynomial(
     (a_k, b_k, c_k).
 
     Source: eq. 6 of https://arxiv.org/abs/2505.08516
-
-    >>> import torch
-    >>> x, one = torch.tensor([0.0, 0.5, 1.0]), torch.ones(3)
-    >>> steps, theta = [(1, 0, 0), (1.5, 0, 0.5)], [0 * one, 0 * one, one]
-    >>> evaluate_polynomial(steps, theta, lambda v: x * v, one)
-    tensor([-0.5000, -0.1250,  1.0000])
     """
     first, *others = basis_terms(steps, apply, v)
     total = theta[0] * first

@@ -101,10 +101,6 @@ def test_matrix_accepts_every_operator():
         assert_close(H @ v, filter(A, v))
 
 
-def softmax_maps(num_heads: int = 3) -> torch.Tensor:
-    return torch.randn(2, num_heads, N, N).double().mul(3).softmax(-1)
-
-
 def classify(H: list[complex], A: list[complex]) -> str:
     """Compare the largest |1 + h a| at the eigenvalue a = 1 of A with that at the others."""
     perron = min(range(len(A)), key=lambda i: abs(A[i] - 1))
@@ -117,7 +113,7 @@ def classify(H: list[complex], A: list[complex]) -> str:
 
 def test_dominating_eigenvalues_by_a_double_loop():
     H = torch.linalg.eigvals(torch.randn(3, D, D).double())
-    A = torch.linalg.eigvals(softmax_maps())
+    A = torch.linalg.eigvals(torch.randn(2, 3, N, N).double().mul(3).softmax(-1))
     found = dominating_eigenvalue_shares(H, A)
     cases = [classify(H[h].tolist(), A[b, h].tolist()) for b in range(2) for h in range(3)]
     assert A.is_complex()

@@ -29,27 +29,22 @@ def measure_by_numpy(x: torch.Tensor) -> tuple[float, float]:
 
 @pytest.mark.parametrize("style", STYLES)
 def test_tokens_of_every_style_are_those_of_the_stream(style):
-    torch.manual_seed(0)
     model = STYLES[style]().eval()
     report = diagnose(model, make_tokens(), mechanisms=[])
     assert [layer.index for layer in report.layers] == list(range(DEPTH))
     with torch.no_grad():
         model(make_tokens())
-    for found, x in zip(
-        zip(report.curve("token_cosine"), report.curve("hfc_lfc"), strict=True),
-        model.seen,
-        strict=True,
-    ):
+    curves = zip(report.curve("token_cosine"), report.curve("hfc_lfc"), strict=True)
+    for found, x in zip(curves, model.seen, strict=True):
         assert found == pytest.approx(measure_by_numpy(x), rel=1e-4)
     total = sum(sum(layer.changes.values()) for layer in report.layers)
-    ratios = [np.log(x.steps["input"].samples["hfc_lfc"]) for x in report.layers[:1]]
-    last = np.log(report.layers[-1].output.samples["hfc_lfc"])
-    assert total == pytest.approx((last - ratios[0]).mean(), rel=1e-3, abs=1e-4)
+    ends = (report.layers[0].steps["input"], report.layers[-1].output)
+    first, last = (np.log(x.samples["hfc_lfc"]) for x in ends)
+    assert total == pytest.approx((last - first).mean(), rel=1e-3, abs=1e-4)
     assert "no verdict" not in report.verdict
 
 
 def test_cross_attention_is_blamed_by_its_name():
-    torch.manual_seed(0)
     report = diagnose(Cross(), make_tokens(), mechanisms=[])
     assert "What smooths most is cross-attention" in report.verdict
     assert all(abs(layer.changes["MLP"]) < 1e-5 for layer in report.layers)
@@ -62,13 +57,11 @@ def test_a_sum_that_is_written_into_most_tokens_is_of_the_stream():
             x[:, 1:] = x[:, 1:] + 3 * self.mlp[i](self.n2[i](x[:, 1:]))
             return x
 
-    torch.manual_seed(0)
     for layer in diagnose(Written(), make_tokens(), mechanisms=[]).layers:
         assert layer.changes["MLP"] != pytest.approx(0, abs=1e-3)
 
 
 def test_the_blame_of_a_parallel_sum_is_shared_out():
-    torch.manual_seed(0)
     model = Parallel()
     for mlp in model.mlp:
         nn.init.zeros_(mlp[-1].weight)
@@ -79,7 +72,6 @@ def test_the_blame_of_a_parallel_sum_is_shared_out():
 
 
 def test_one_large_channel_does_not_make_a_model_over_smooth():
-    torch.manual_seed(0)
     model = Base()
     with torch.no_grad():
         model.mlp[0][-1].bias[5] = 200.0
@@ -93,7 +85,6 @@ def test_one_large_channel_does_not_make_a_model_over_smooth():
 
 
 def test_one_large_token_is_named_and_left_out():
-    torch.manual_seed(0)
     x = make_tokens()
     x[:, 0] *= 100
     report = diagnose(Base(Torch), x, mechanisms=[])
@@ -113,7 +104,6 @@ def test_an_interval_that_holds_a_limit_is_borderline():
             strength = torch.tensor([30.0, 30.0, 0.0, 0.0])[:, None, None]
             return x + strength * (mean + self.attn[i](self.n1[i](x)) * 0)
 
-    torch.manual_seed(0)
     verdict = diagnose(Mixed(), make_tokens(), mechanisms=[]).verdict
     assert "is borderline" in verdict
     assert "samples would decide" in verdict
@@ -157,7 +147,6 @@ def test_maps_of_channels_are_refused():
 
 
 def test_the_figure_and_the_table_show_the_numbers_of_the_verdict():
-    torch.manual_seed(0)
     report = diagnose(Base(), make_tokens(), mechanisms=[])
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # such as matplotlib's
@@ -171,7 +160,6 @@ def test_the_figure_and_the_table_show_the_numbers_of_the_verdict():
 
 
 def test_windows_in_a_masked_map_are_tied():
-    torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(DIM, 2, 2 * DIM, batch_first=True).eval()
     windows = torch.block_diag(torch.ones(N // 2, N // 2), torch.ones(N - N // 2, N - N // 2))
     for mask, tied in ((None, 0.0), (windows == 0, 1.0)):
@@ -180,7 +168,6 @@ def test_windows_in_a_masked_map_are_tied():
 
 
 def test_the_layers_of_a_decoder_are_numbered_apart():
-    torch.manual_seed(0)
     model = nn.Transformer(DIM, 2, 2, 2, 2 * DIM, batch_first=True).eval()
     report = diagnose(model, (make_tokens(), make_tokens()), mechanisms=[])
     decoder = [layer.index for layer in report.layers if layer.stack == "decoder"]

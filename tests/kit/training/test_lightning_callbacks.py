@@ -51,14 +51,12 @@ class Swapping(Callback):
     """Validates with half the weights."""
 
     @torch.no_grad()
-    def on_validation_start(self, trainer, module) -> None:
+    def on_validation_start(self, trainer, module, factor=0.5) -> None:
         for weight in module.parameters():
-            weight.mul_(0.5)
+            weight.mul_(factor)
 
-    @torch.no_grad()
     def on_validation_end(self, trainer, module) -> None:
-        for weight in module.parameters():
-            weight.mul_(2.0)
+        self.on_validation_start(trainer, module, factor=2.0)
 
 
 class Writing(Callback):

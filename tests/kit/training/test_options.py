@@ -17,7 +17,8 @@ from experiment_kit.training.optim import build_optimizer
 from tests.kit.tiny import APP, Classifier, arguments
 
 DIM, TOKENS = 8, 12
-SPEED = {"foreach", "fused", "capturable", "differentiable", "block"}  # they change no result
+# they change no result: memory and speed, and an option that old configs of SOFT have
+SPEED = {"foreach", "fused", "capturable", "differentiable", "block", "iterations"}
 FILTERS = ("GFSA", "AttnScale", "Polynomial", "ReAttention")
 SLOTS = {
     "filter": [getattr(attention_core, name) for name in FILTERS],

@@ -1,4 +1,4 @@
-"""The afternoon of a Lightning user: docs/own_data.md as it stands, and its mistakes."""
+"""The afternoon of a Lightning user: docs/own_data.md as it stands, then a stock Trainer."""
 
 import re
 import shlex
@@ -6,9 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from attention_core import GFSA
 from attention_vision import APP
+from attention_vision.module import VisionClassifier
 from experiment_kit.cli import run_app
 from experiment_kit.run import Run
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 PAGE = (Path(__file__).parents[2] / "docs/own_data.md").read_text()
 QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
@@ -73,3 +78,17 @@ def test_what_a_data_module_lacks_is_asked_for(folder, read_error) -> None:
                                     "    num_classes = property()\n")  # fmt: skip
     error = read_error(run_app, APP, ["fit", "-c", "base", "--data=bare.Bare", *QUIET])
     assert "data: the model needs num_classes: make it an attribute of the class" in error
+
+
+def test_a_module_of_ours_in_a_stock_trainer(folder) -> None:
+    from mine import Stripes
+
+    torch.manual_seed(0)
+    best = ModelCheckpoint(folder, monitor="val/accuracy", mode="max")
+    options = {"accelerator": "cpu", "enable_progress_bar": False, "logger": False}
+    trainer = Trainer(max_epochs=1, callbacks=[best], default_root_dir=folder, **options)
+    model = VisionClassifier(2, 32, model_kwargs={"depth": 1}, filter=GFSA)
+    trainer.fit(model, Stripes())
+    loaded = VisionClassifier.load_from_checkpoint(best.best_model_path)
+    assert all(map(torch.equal, loaded.state_dict().values(), model.state_dict().values()))
+    assert "test/accuracy" in trainer.test(model, Stripes(), ckpt_path="best", verbose=False)[0]

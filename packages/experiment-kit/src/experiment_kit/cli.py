@@ -9,7 +9,6 @@ set at the best epoch.
 """
 
 import hashlib
-import io
 import json
 import sys
 import time
@@ -292,10 +291,8 @@ def execute(cli: AppCLI) -> Trainer | None:
             if fitting:
                 score_and_write_result(cli, time.perf_counter() - began)
         if cli.subcommand == "predict":
-            buffer, path = io.BytesIO(), run.folder / "predictions.pt"
-            torch.save(outputs, buffer)
-            write_atomically(path, buffer.getvalue())
-            print(f"wrote {path}")
+            write_atomically(run.folder / "predictions.pt", partial(torch.save, outputs))
+            print(f"wrote {run.folder}/predictions.pt")
     return cli.trainer
 
 

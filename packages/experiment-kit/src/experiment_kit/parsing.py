@@ -88,9 +88,7 @@ class ConfigFile(ActionConfigFile):
         name, found = values, find_config(parser.package, values)
         if found is not None:
             found = {k: v for k, v in found.items() if k not in ("at", "defaults")}
-            if (
-                parser.own_options is not None
-            ):  # an own model has other options than that of the app
+            if parser.own_options is not None:  # an own model takes other options than the app's
                 own = {k: v for k, v in found.get("model", {}).items() if k in parser.own_options}
                 found["model"] = own
             values = json.dumps(found)

@@ -5,7 +5,7 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -115,11 +115,7 @@ def attach(
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
     check_layers(selected)
-    spectra = []
-    for module, adapter in selected if reparam else []:
-        check_projections(module, adapter)
-        part = makers["reparam"](module.proj.in_features)
-        spectra.append(check_mechanism("reparam", part))
+    spectra = [_make_spectrum(makers["reparam"], *layer) for layer in selected if reparam]
     made = [_make_parts(makers, *layer) for layer in selected]
     inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
     weights = [module.qkv.weight for module, _ in selected] if spectra else []
@@ -138,9 +134,7 @@ def attach(
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
-        for part in new:
-            # methods that freeze a model do not tell what a part holds fixed
-            part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
+        _note_trained(new)
         _watch_peft()
         _update_configs(model)
         _add_to_optimizer(model, optimizer)
@@ -148,6 +142,17 @@ def attach(
         warn_unsupported_attention(model)
     _log_attached(model, new, selected, len(found))
     return model
+
+
+def _make_spectrum(make: Make, module: Any, adapter: Any) -> Any:
+    check_projections(module, adapter)
+    return check_mechanism("reparam", make(module.proj.in_features))
+
+
+def _note_trained(parts: Iterable[Any]) -> None:
+    for part in parts:
+        # methods that freeze a model do not tell what a part holds fixed
+        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
 
 
 def _find_makers(**given: Any) -> dict[str, Any]:

@@ -149,12 +149,11 @@ diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where
 verify: setup  ## recompute the metrics of a finished run from its checkpoint (RUN=its folder)
 	$(KIT) verify $(RUN)
 
-figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, RUNS=, MODEL=, BACKBONE=, OUT=)
-	$(KIT) figure $(FIGURE) $(call text,RUNS,runs) $(call text,MODEL,model) $(call text,BACKBONE,backbone) \
-		 $(FIGURE_OUT) $(ARGS)
+figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, MODEL=, BACKBONE=, OUT=)
+	$(KIT) figure $(FIGURE) $(call text,MODEL,model) $(call text,BACKBONE,backbone) $(FIGURE_OUT) $(ARGS)
 
 figures: setup  ## draw all figures of a paper that can be drawn from what is here (PAPER=gfsa, OUT=)
-	$(KIT) figures $(call text,PAPER,paper) $(FIGURE_OUT) $(ARGS)
+	$(KIT) figure $(or $(PAPER),all) $(FIGURE_OUT) $(ARGS)
 
 data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=cola, DATA_DIR=/data)
 	$(KIT) data $(DATA)

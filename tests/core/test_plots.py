@@ -24,8 +24,6 @@ FIGURES = {
     "frequency": (lambda: plots.plot_frequency_responses({"a": CURVES.values(),
                                                           "b": CURVES.values()}), 2, 2),
     "smoothing": (lambda: plots.plot_smoothing(SMOOTHING), 3, 2),
-    "coefficients": (lambda: plots.plot_coefficients({"omega": [[0.1, 0.2, 0.3]] * 5}), 3, 1),
-    "bounds": (lambda: plots.plot_bounds({"attention": ([0.0, -1.0], [0.5])}), 1, 2),
     "grid": (lambda: plots.plot_spectra_grid(GRID), 6, 1),
     "maps": (lambda: plots.plot_attention_maps({"plain": {"layer 1": [[1.0, 0.0]] * 2}}), 1, 0),
     "diagnosis": (lambda: plots.plot_diagnosis(DIAGNOSES["plain"]), 6, None),

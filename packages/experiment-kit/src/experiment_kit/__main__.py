@@ -24,8 +24,7 @@ COMMANDS = {  # the module, the function in it, and its help
     "disagreements": ("commands.disagreements", "list_disagreements", "list where two runs differ"),
     "predict": ("commands.predict", "predict_files", "answer files of your own"),
     "verify": ("commands.verify", "verify_run", "recompute the metrics of a finished run"),
-    "figure": ("commands.figure", "make_figure", "draw a printed figure"),
-    "figures": ("commands.figure", "make_figures", "draw all figures that can be drawn"),
+    "figure": ("commands.figure", "make_figure", "draw a printed figure, or those of a paper"),
     "plan": ("commands.plan", "plan_tables", "say what a table or a paper costs and lacks"),
     "index": ("commands.index", "make_index", "write the page of all printed tables"),
     "reproduce": ("commands.reproduce", "reproduce", "run a cell of every table"),
@@ -92,7 +91,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
     given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
-    lists = r"^--(methods|seeds|rows|columns|runs|model)=([^\[].*)"
+    lists = r"^--(methods|seeds|rows|columns|model)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     if "class_" in parameters:  # a word of Python
         given = [re.sub(r"^--class=", "--class_=", argument) for argument in given]

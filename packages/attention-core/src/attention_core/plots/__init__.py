@@ -8,8 +8,6 @@ line, and leaves the legend to the caller. The first figure imports matplotlib, 
 from attention_core.plots.depth import (
     MEASURES,
     draw_curves,
-    plot_bounds,
-    plot_coefficients,
     plot_curves,
     plot_depth_profiles,
 )

@@ -1,7 +1,6 @@
-"""The commands that draw the figures of the papers from what is here."""
+"""The command that draws figures of the papers from the models, runs and results that are here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -11,23 +10,37 @@ from attention_core.plots.panels import FORMATS
 from rich.console import Console
 
 from experiment_kit.errors import UserError
-from experiment_kit.papers.figures.entries import (
+from experiment_kit.papers.drawings import DRAWINGS
+from experiment_kit.papers.figures import (
+    DrawnModel,
     FigureEntry,
-    find_figure,
+    find_figures,
     find_runs,
-    list_figures,
-    name_runs,
+    load_model,
 )
-from experiment_kit.papers.figures.model_figures import MODEL_FIGURES, load_panels
-from experiment_kit.papers.figures.result_figures import RESULT_FIGURES, RUN_FIGURES
 from experiment_kit.run import write_atomically
 
 
-@dataclass(frozen=True, kw_only=True)
-class FigureOptions:
-    """The options of all figures.
+def make_figure(
+    figure: str,
+    model: Sequence[str] | str = "",
+    backbone: str = "",
+    out: str = "",
+    theme: Literal["light", "dark"] = "light",
+    width: float = 7.0,
+    folder: str = "runs",
+    results: str = "docs/results",
+    trust: list[str] | str = "",
+) -> None:
+    """Draw a printed figure, such as gfsa-2, or all of a paper; say what the printed one needs.
+
+    Without a model it is drawn from the runs in the folder, or from published tables.
 
     Args:
+        figure: a printed figure, such as gfsa-2; a paper, such as gfsa; or all
+        model: timm:NAME, hf:FOLDER, run:FOLDER or checkpoint:FILE, or several, such as
+            [timm:NAME,hf:FOLDER]
+        backbone: the model that weights of checkpoint:FILE belong to
         out: the folder of the figures, or a file for a single one, whose name ends in .svg, .png or
             .pdf; by default <folder>/figures
         theme: light or dark
@@ -36,98 +49,52 @@ class FigureOptions:
         results: the folder of the published tables
         trust: classes, as package.Class, that the configs of runs may name besides ours
     """
-
-    out: str = ""
-    theme: Literal["light", "dark"] = "light"
-    width: float = 7.0
-    folder: str = "runs"
-    results: str = "docs/results"
-    trust: list[str] | str = ""
-
-    def choose_path(self, entry: FigureEntry) -> Path:
-        """Return the file of a figure; UserError for one of another format."""
-        out = Path(self.out or f"{self.folder}/figures")
-        if out.suffix == "" or out.is_dir():
-            return out / f"{entry.id}.svg"
-        if out.suffix[1:] not in FORMATS:
-            raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
-        return out
-
-
-def make_figure(
-    figure: str,
-    runs: Sequence[str] | None = None,
-    model: Sequence[str] | str = "",
-    backbone: str = "",
-    **options: Any,
-) -> None:
-    """Draw a printed figure, such as gfsa-2, and say what the full one needs.
-
-    Without runs and model, it is drawn from the runs in the folder, or from published tables.
-
-    Args:
-        figure: a printed figure, such as gfsa-2
-        runs: folders of finished runs
-        model: timm:NAME, hf:FOLDER, run:FOLDER or checkpoint:FILE, or several, such as
-            [timm:NAME,hf:FOLDER]
-        backbone: the model that weights of checkpoint:FILE belong to
-        options: those of all figures
-    """
-    entry, chosen = find_figure(figure), FigureOptions(**options)
-    models = [model] if isinstance(model, str) and model else [*model]
-    allowed = ["--runs"] * bool(entry.groups) + ["--model"] * (entry.draw in MODEL_FIGURES)
-    named = [name for name, value in {"--runs": runs, "--model": models}.items() if value]
-    if len(named) > 1 or not {*named} <= {*allowed}:
-        use = f"name {' or '.join(allowed)}, or none" if allowed else "leave it out"
-        raise UserError(f"{entry.id} is not drawn from {' and '.join(named)}: {use}")
-    draw_figure(entry, chosen, runs or (), models, backbone)
-
-
-def make_figures(paper: str = "", **options: Any) -> None:
-    """Draw all figures of a paper, or of all; say what others need.
-
-    Args:
-        paper: gfsa, attnscale, agf or record_straight; all by default
-        options: those of all figures
-    """
-    chosen = FigureOptions(**options)
-    for entry in list_figures(paper):
-        try:
-            draw_figure(entry, chosen)
-        except UserError as error:
-            print(f"{entry.id}: not drawn: {error}")
-
-
-def draw_figure(
-    entry: FigureEntry,
-    options: FigureOptions,
-    runs: Sequence[str] = (),
-    models: Sequence[str] = (),
-    backbone: str = "",
-) -> None:
-    """Draw a figure into its file from named runs or models, or else from what two folders have."""
-    if entry.draw == "diagram":
-        raise UserError(f"{entry.id} is a diagram, in which nothing is plotted: {entry.caption}")
-    draw: Any
-    given: Any
-    notes: list[str] = []
-    if entry.draw in RESULT_FIGURES:
-        draw, given = RESULT_FIGURES[entry.draw], Path(options.results)
-    else:
-        found = name_runs(entry, runs)
-        if not runs and not models:
-            found, notes = find_runs(entry, Path(options.folder))
-        if not found and not models:
-            raise UserError(f"{entry.id} cannot be drawn: {'; '.join(notes)}")
-        draw, given = (RUN_FIGURES | MODEL_FIGURES)[entry.draw], found
-        if entry.draw in MODEL_FIGURES:
-            given = load_panels(found, models, backbone, options.trust)
-            drawn = [model for panel in given.values() for model in panel.values()]
-            notes += [f"{model.label}: {model.weights}" for model in drawn if model.weights]
-    path = options.choose_path(entry)
-    figure = partial(draw, entry, given, options.width)
-    write_atomically(path, render_figure(figure, path.suffix[1:], options.theme))
+    entries = find_figures(figure)
+    names = [model] if isinstance(model, str) and model else [*model]
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"{path}: {entry.caption}")
-    for note in (*notes, f"the printed figure: {entry.missing}"):
-        console.print(f"  {note}")
+    for name, entry in entries.items():
+        path = choose_path(name, Path(out or f"{folder}/figures"))
+        try:
+            given: Any = Path(results)
+            notes = [f"the printed figure: {entry.printed}"]
+            if names and not entry.groups:
+                raise UserError("it shows no model: leave out --model")
+            if entry.groups:
+                given, found = collect_models(entry, names, backbone, Path(folder), trust)
+                notes = [*found, *notes]
+            draw = partial(DRAWINGS[entry.draw], given, width, **entry.options)
+            write_atomically(path, render_figure(draw, path.suffix[1:], theme))
+        except UserError as error:
+            if len(entries) == 1:
+                raise UserError(f"{name} cannot be drawn: {error}") from error
+            console.print(f"{name}: not drawn: {error}")
+            continue
+        console.print(f"{path}: {entry.caption}", *notes, sep="\n  ")
+
+
+def choose_path(name: str, out: Path) -> Path:
+    """Return the file of a figure; UserError for one of another format."""
+    if out.suffix == "" or out.is_dir():
+        return out / f"{name}.svg"
+    if out.suffix[1:] not in FORMATS:
+        raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
+    return out
+
+
+def collect_models(
+    entry: FigureEntry, names: Sequence[str], backbone: str, folder: Path, trust: list[str] | str
+) -> tuple[dict[str, DrawnModel], list[str]]:
+    """Load the named models, or else the runs of a figure in a folder; return notes on them."""
+    named, notes = {}, []
+    for name in names:
+        kind, _, place = name.partition(":")
+        named["/".join(Path(place).parts[-2 if kind == "run" else -1 :])] = name
+    for group in () if names else entry.groups:
+        runs, missing = find_runs(group, folder)
+        named |= {label: f"run:{path}" for label, path in runs.items()}
+        notes += missing
+    if not named:
+        raise UserError("; ".join(notes))
+    models = {label: load_model(name, label, backbone, entry.samples, trust)
+              for label, name in named.items()}  # fmt: skip
+    return models, notes + [f"{m.label}: {m.weights}" for m in models.values() if m.weights]

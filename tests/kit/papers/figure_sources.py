@@ -5,18 +5,12 @@ from pathlib import Path
 
 import torch
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
-from experiment_kit.papers.figures.entries import DrawnModel
+from experiment_kit.papers.figures import DrawnModel
 from timm.models.vision_transformer import VisionTransformer
 
-from tests.kit.run_results import make_result, write_scalars
+from tests.kit.run_results import make_result
 
-STEPS = 6
 LAYERS, HEADS, DIM = 3, 2, 12
-SCALARS = {
-    "train/loss": 1.0, "val/loss": 1.2, "val_smoothing/hfc_lfc/embedding": 0.9,
-    "val_smoothing/hfc_lfc/layer_01": 0.5, "weights/condition_number/layer_00": 10.0,
-    "weights/condition_number/layer_01": 30.0, "weights/psi/layer_00": -0.2,
-}  # fmt: skip
 
 
 def write_run(
@@ -26,7 +20,6 @@ def write_run(
     data: str = "digits",
     backbone: str = "vit",
     seed: int = 0,
-    scalars: dict[str, float] | None = None,
 ) -> Path:
     """Write the files of a finished run without a checkpoint; return its folder."""
     path = folder / app / f"{data}-{backbone}" / method / f"seed-{seed}-0123456789"
@@ -34,9 +27,6 @@ def write_run(
     names = {"app": app, "data": data, "backbone": backbone, "method": method, "seed": seed}
     (path / "result.json").write_text(json.dumps(make_result(**names, profile="smoke")))
     (path / "config.yaml").write_text("model: {}")
-    steps = range(STEPS)
-    falling = {t: {s: x * (1 - 0.1 * s) for s in steps} for t, x in (scalars or {}).items()}
-    write_scalars(path, falling)
     return path
 
 
@@ -55,4 +45,4 @@ def make_model(method: str = "plain") -> DrawnModel:
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return DrawnModel(method, network.eval(), torch.randn(2, 3, 16, 16), method=method)
+    return DrawnModel(method, network.eval(), torch.randn(2, 3, 16, 16))

@@ -1,0 +1,135 @@
+"""Every printed figure is drawn from tiny models and made-up runs and results."""
+
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from attention_core import plots
+from experiment_kit.__main__ import main
+from experiment_kit.papers.drawings import DRAWINGS
+from experiment_kit.papers.figures import find_figures, find_runs
+from matplotlib.container import BarContainer
+
+from tests.kit.conftest import make_measurement
+from tests.kit.papers.figure_sources import HEADS, LAYERS, make_model, write_run
+
+ENTRIES = find_figures("all")
+# lines, bars or images of all panels together, from the sources below
+SERIES = {
+    "gfsa-1": 19, "gfsa-2": 8, "gfsa-3": 9, "gfsa-4": 8, "gfsa-5": 8, "attnscale-4": 6,
+    "attnscale-5": LAYERS * HEADS, "attnscale-8": 2 * LAYERS, "attnscale-9": LAYERS * HEADS,
+    "attnscale-10": LAYERS * HEADS, "attnscale-11": 4, "attnscale-12": 6, "agf-3": 8,
+    "record-straight-1": 12, "record-straight-2": 5, "record-straight-4": 4,
+}  # fmt: skip
+
+
+@cache
+def load_tiny_model(method):
+    return make_model(method)
+
+
+def draw_entry(name: str, results: Path):
+    """Draw a figure from a model for each of its methods, or from results."""
+    entry = ENTRIES[name]
+    models = {
+        label: load_tiny_model(method if method != "agf" else "gfsa")
+        for group in entry.groups
+        for method, label in group.methods.items()
+    }
+    return DRAWINGS[entry.draw](models or results, 7.0, **entry.options)
+
+
+def count_series(figure) -> int:
+    dotted = (None, "dotted")
+    return sum(
+        len([line for line in axis.lines if line.get_linestyle() not in (*dotted, ":")])
+        + len(axis.patches)
+        + len(axis.images)
+        for axis in figure.axes
+    )
+
+
+def test_the_docs_name_every_figure():
+    text = (Path(__file__).parents[3] / "docs" / "figures.md").read_text()
+    assert all(f"`{name}`" in text for name in ENTRIES)
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_figure_is_drawn_with_labels_and_its_series(name, tmp_path):
+    with plots.use_style():
+        figure = draw_entry(name, tmp_path)
+    for axis in figure.axes:
+        assert axis.get_xlabel() or figure.get_supxlabel() or not axis.get_xticklabels()
+        assert axis.get_ylabel() or figure.get_supylabel() or axis.get_title("left")
+    assert count_series(figure) == SERIES[name]
+
+
+@pytest.mark.parametrize(("scores", "shown"), [((61.0, 62.0, 61.5), 1), ((61.0, 59.0, 60.5), 0)])
+def test_a_measured_gain_is_shown_with_its_interval_unless_this_holds_0(scores, shown, tmp_path):
+    rows = {"softmax-roberta_base": (60.0, 60.0, 60.0), "gfsa-roberta_base": scores}
+    lines = [make_measurement(table="gfsa-table-1", row=row, column="cola", seed=i, value=value)
+             for row, values in rows.items() for i, value in enumerate(values)]  # fmt: skip
+    pd.DataFrame(lines).to_csv(tmp_path / "gfsa-table-1.csv", index=False)
+    (axis,) = draw_entry("gfsa-1", tmp_path).axes
+    measured = [c for c in axis.containers if isinstance(c, BarContainer)][-1]
+    bars = [bar for bar in measured if bar.get_width() == bar.get_width()]
+    assert len(bars) == shown
+    if shown:
+        assert bars[0].get_width() == pytest.approx(2.5)
+        segments = measured.errorbar.lines[2][0].get_segments()
+        ((low, _), (high, _)) = next(s for s in segments if len(s) and s[0][0] == s[0][0])
+        assert high - low == pytest.approx(2 * 4.302653 * (0.5 / 0.6) / 3**0.5)
+    else:
+        assert "left out as the interval holds 0: language understanding" in axis.get_xlabel()
+
+
+def test_maps_are_those_of_one_sample_without_padding_and_the_network_is_left_as_it_was():
+    model = make_model()
+    names = [*model.network.state_dict()]
+    maps = model.maps
+    assert [layer.A.shape for layer in maps] == [(HEADS, 17, 17)] * LAYERS
+    assert torch.equal(maps[0].A, maps[0].H)
+    torch.testing.assert_close(maps[0].A.sum(-1), torch.ones(HEADS, 17))
+    assert [*model.network.state_dict()] == names
+    mask = torch.ones(2, 17, dtype=torch.bool)
+    mask[0, 13:] = False
+    assert replace(model, mask=mask).maps[0].H.shape == (HEADS, 13, 13)
+
+
+def test_runs_of_the_printed_setting_are_preferred_and_others_are_named(tmp_path):
+    (group,) = ENTRIES["gfsa-2"].groups
+    for seed in (1, 0):
+        write_run(tmp_path, method="plain", seed=seed)
+    runs, notes = find_runs(group, tmp_path)
+    assert {label: path.name[:6] for label, path in runs.items()} == {"vit": "seed-0"}
+    assert "drawn from runs of vit on digits, profile smoke" in notes[0]
+    assert "make vision DATA=imagenet_1k BACKBONE=deit_small METHOD=plain,gfsa" in notes[0]
+    write_run(tmp_path, method="gfsa")
+    printed = write_run(tmp_path, method="plain", data="imagenet_1k", backbone="deit_small")
+    runs, notes = find_runs(group, tmp_path)
+    assert runs == {"DeiT-S": printed}
+    assert any("DeiT-S + GFSA left out" in note for note in notes)
+
+
+def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatch, capsys):
+    arguments = [f"--folder={tmp_path}", f"--results={tmp_path}", f"--out={tmp_path / 'out'}"]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figure", "gfsa", *arguments])
+    main()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["gfsa-1.svg"]
+    assert "gfsa-2: not drawn: no run of vision in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    (["agf-1"], "There is no figure or paper named 'agf-1'"),
+    (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
+    (["gfsa-1", "--model=timm:a"], "gfsa-1 cannot be drawn: it shows no model"),
+    (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
+])  # fmt: skip
+def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error):
+    given = [argument.format(folder=tmp_path) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figure", *given])
+    assert sentence in read_error(main)

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import torch
 from attention_core.checks import check_nonnegative
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import LBFGS, Optimizer, SparseAdam
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
-from experiment_kit.errors import UserError, convert_user_errors, import_library
+from experiment_kit.errors import UserError, convert_user_errors
 
 Config = dict[str, Any]  # Lightning's lr_scheduler_config
 
@@ -243,7 +243,7 @@ class OneCycleSchedule(Schedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochCosineSchedule(Schedule):
+class EpochCosineSchedule(LinearSchedule):
     """timm's cosine by epoch as DeiT steps it; warm-up in epochs, which the cosine counts too.
 
     DeiT calls ``step(epoch)`` after the epoch: all lags by one, and epochs 0 and 1 share the
@@ -255,25 +255,9 @@ class EpochCosineSchedule(Schedule):
     min_lr: float = 1e-5
     interval: ClassVar[str] = "epoch"
 
-    def build_scheduler(
-        self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int
-    ) -> LRScheduler:
-        """Build timm's scheduler."""
-        timm = import_library("timm.scheduler.cosine_lr", "experiment-kit[schedules]")
-        options = {"lr_min": self.min_lr, "warmup_t": w, "warmup_lr_init": self.warmup_lr}
-        return _LaggingScheduler(optimizer, timm.CosineLRScheduler(optimizer, T, **options))
+    def find_step(self, t: int, w: int, steps_per_epoch: int) -> int:
+        """Return the epoch before."""
+        return max(0, t - 1)
 
-
-class _LaggingScheduler(LRScheduler):
-    """A stateless timm scheduler behind torch's interface, so that Lightning can step it."""
-
-    def __init__(self, optimizer: Optimizer, inner: Any) -> None:
-        self.inner = inner
-        super().__init__(optimizer)
-
-    def get_lr(self) -> list[float | Tensor]:
-        self.inner.step(max(0, self.last_epoch - 1))
-        return [group["lr"] for group in self.optimizer.param_groups]
-
-    def state_dict(self) -> dict[str, Any]:
-        return {key: value for key, value in super().state_dict().items() if key != "inner"}
+    def _decay(self, t: int, T: int, w: int) -> float:
+        return (1 + math.cos(math.pi * t / T)) / 2

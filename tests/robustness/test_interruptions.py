@@ -22,7 +22,7 @@ from tests.robustness.child import ROOT, Moment, Task
 from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # children, on machines of two slow cores
-EARLY = "experiment_kit.training.lightning_patches.ResumableEarlyStopping"
+EARLY = "lightning.pytorch.callbacks.EarlyStopping"
 STEPS = "--trainer.max_epochs=2", "--trainer.limit_train_batches=3"
 FIVE = "--trainer.max_epochs=2", "--trainer.limit_train_batches=5"
 VARIANTS: dict[str, tuple[str, ...]] = {

@@ -5,9 +5,7 @@ Each correction names the reason upstream, or else the private attribute, and it
 
 import io
 import logging
-import math
 import re
-import sys
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
@@ -18,8 +16,7 @@ import torch
 from jsonargparse import _typehints
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from lightning.pytorch.callbacks.early_stopping import EarlyStoppingReason
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
@@ -89,20 +86,6 @@ class BestCheckpoint(ModelCheckpoint):
         self.validated: dict[str, Any] = {}
         self.saves = False
 
-    @property
-    def _legacy_state_key(self) -> Any:
-        """Key in older checkpoints, which another checkpoint of the same metric may have."""
-        return self.state_key.replace(type(self).__qualname__, ModelCheckpoint.__qualname__, 1)
-
-    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Warn of a run that never validates, as far as its length is known."""
-        super().on_train_start(trainer, module)
-        every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
-        is_short = 0 < epochs < every or 0 < trainer.max_steps < _count_steps(trainer) < math.inf
-        if trainer.is_global_zero and (is_short or not trainer.enable_validation):
-            text = "no epoch is validated: the weights at the end of training are tested"
-            print(f"warning: {text}", file=sys.stderr)
-
     def on_validation_batch_start(self, trainer: Any, module: Any, batch: Any, *place: int) -> None:
         """Copy the weights before the first batch."""
         if not any(place) and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
@@ -139,25 +122,6 @@ class BestCheckpoint(ModelCheckpoint):
 
     def _relocate(self, path: str) -> str:
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
-
-
-def _count_steps(trainer: Trainer) -> float:
-    """Count the steps until the first validation, 0 where it is by time."""
-    first, every = trainer.val_check_batch or 0, trainer.check_val_every_n_epoch or 1
-    return (first + (every - 1) * trainer.num_training_batches) / trainer.accumulate_grad_batches
-
-
-class ResumableEarlyStopping(EarlyStopping):
-    """Early stopping that stays stopped when the run is resumed.
-
-    https://github.com/Lightning-AI/pytorch-lightning/issues/8278
-    Test: tests/kit/training/test_lightning_patches.py, test_early_stopping_survives_a_resume.
-    """
-
-    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
-        """Stop before the first batch if training had been stopped."""
-        stopped = self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED
-        trainer.should_stop = trainer.should_stop or stopped
 
 
 class RestoreLoops(Callback):

@@ -1,7 +1,6 @@
-"""FLOPs of a run are those of its model and its samples; a count is shared where nothing counts."""
+"""FLOPs of a run are those of its model and its samples."""
 
 import json
-from copy import deepcopy
 
 import pytest
 from experiment_kit.launch.plan import Experiment, plan_configs
@@ -9,7 +8,6 @@ from experiment_kit.papers.cost import (
     count_sample_macs,
     count_trained_samples,
     find_flops,
-    name_model,
 )
 from rich.console import Console
 
@@ -31,20 +29,6 @@ def test_the_flops_of_a_run_are_those_of_its_samples(config, tmp_path) -> None:
     assert found == {SERIES: 6.0 * macs * samples}
     (name,) = json.loads((tmp_path / "macs.json").read_text())
     assert name.startswith("sequence ")
-
-
-@pytest.mark.parametrize(("mechanism", "is_shared"), [
-    ("attention_core.GFSA", True), ("mine.NewFilter", False),
-])  # fmt: skip
-def test_an_option_is_free_in_the_classes_alone_that_are_known_for_it(
-    config, mechanism, is_shared
-) -> None:
-    """The K of another class may change the products."""
-    one, other = deepcopy(config), deepcopy(config)
-    for K, changed in ((3, one), (9, other)):
-        changed["model"]["filter"] = {"class_path": mechanism, "init_args": {"K": K}}
-    other["model"]["weight_decay"] = 0.3
-    assert (name_model(one) == name_model(other)) == is_shared
 
 
 @pytest.mark.parametrize(("trainer", "samples"), [

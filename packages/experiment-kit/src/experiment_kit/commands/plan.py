@@ -57,8 +57,8 @@ def plan_tables(
     count = sum(map(len, cells.values()))
     console.print(f"{count} cells; planning their runs", highlight=False)
     runs = cost.plan_costs(cells, Path(folder), console)
-    for title, groups in cost.group_runs(runs).items():
-        console.print(cost.tabulate_costs(title, groups))
+    for listing in cost.tabulate_costs(runs):
+        console.print(listing)
     console.print(cost.EXPLANATION, highlight=False)
-    for sentence in cost.list_missing(run for run in runs if not run.is_done):
+    for sentence in cost.list_missing({*runs.loc[~runs["is_done"], "experiment"]}):
         console.print(sentence, highlight=False)

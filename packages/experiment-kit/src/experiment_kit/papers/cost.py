@@ -4,15 +4,13 @@ import json
 import math
 import os
 import warnings
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from pydoc import locate
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
+import pandas as pd
 import torch
 from jsonargparse import Namespace
 from rich.console import Console
@@ -56,37 +54,14 @@ EXPLANATION = (
     f" a sum of what is known. An A100 at 35 % of its 16-bit peak makes {A100_FLOPS * 3600:.1e} an"
     " hour. Minutes are the mean of finished runs."
 )
-# options of models and data sets that change no product of a forward pass
-_FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
-         "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
-         "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "score_metric",
-         "speeds", "dev", "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path",
-         "input_dropout", "label_smoothing", "spec_augment", "checkpoint", "line_end"}  # fmt: skip
-# and those of mechanisms; of a class that is not here every option counts
-_FREE_OF = {
-    "attention_core.GFSA": {"K", "learn", "w0", "w1", "wK"},
-    "attention_core.AGF": {"K", "basis", "a", "b", "gamma", "rho", "penalty_variant"},
-    "attention_core.ContraNorm": {"scale"},
-}
-_SEATS = ("filter", "kernel", "tokens", "reparam")
 
 
-class CountedRun(NamedTuple):
-    """A run of a row; `experiment` is without its seed, FLOPs and seconds are NaN if unknown."""
-
-    table: str
-    row: str
-    experiment: Experiment
-    folder: Path
-    is_done: bool
-    flops: float
-    seconds: float
+# FLOPs and seconds are NaN if unknown; experiments are without their seed
+COLUMNS = ["paper", "table", "row", "experiment", "folder", "is_done", "flops", "seconds"]
 
 
-def plan_costs(
-    cells: Mapping[str, Sequence[Cell]], folder: Path, console: Console
-) -> list[CountedRun]:
-    """Plan the runs of the cells of each table, and count their FLOPs."""
+def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Console) -> pd.DataFrame:
+    """Plan the runs of the cells of each table, one a line, and count their FLOPs."""
     wanted = dict.fromkeys(
         (table, cell.row, e)
         for table, own in cells.items()
@@ -96,14 +71,17 @@ def plan_costs(
     )
     shown = track([e for _, _, e in wanted], "planning", console=console, transient=True)
     planned = plan_configs_and_runs(shown, str(folder))
-    costs = {make_seedless(e): config for e, (config, _) in planned.items()}
-    flops = find_flops(costs, folder, console)
-    return [
-        CountedRun(table, row, one, run.folder, run.has_result, flops[one], seconds)
-        for table, row, e in wanted
-        for one, run in [(make_seedless(e), planned[e][1])]
-        for seconds in [(try_read(run.read_result) or {}).get("seconds", math.nan)]
-    ]
+    seedless = {e: make_seedless(e) for e in planned}
+    # a model is counted once, by the config of the first seed
+    configs = {seedless[e]: planned[e][0] for e in reversed(planned)}
+    flops = find_flops(configs, folder, console)
+    lines = []
+    for table, row, e in wanted:
+        paper, run = load_table(table).paper, planned[e][1]
+        seconds = (try_read(run.read_result) or {}).get("seconds", math.nan)
+        place = PAPER_NAMES.get(paper, paper), table, row, seedless[e], run.folder
+        lines.append((*place, run.has_result, flops[seedless[e]], seconds))
+    return pd.DataFrame(lines, columns=COLUMNS)
 
 
 def make_seedless(experiment: Experiment) -> Experiment:
@@ -117,7 +95,8 @@ def find_flops(
     """Return the FLOPs of each experiment, else NaN; count models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
-    names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
+    parts = {e: {key: config[key] for key in ("model", "data")} for e, config in configs.items()}
+    names = {e: f"{e.app} {config_hash(part)}" for e, part in parts.items()}
     new = {name: e for e, name in names.items() if name not in known}
     os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
     try:
@@ -130,26 +109,6 @@ def find_flops(
         e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
         for e, n in samples.items()
     }
-
-
-def name_model(config: Mapping[str, Any]) -> str:
-    """Return a hash over what the multiply-adds of a sample depend on."""
-    data: dict[str, Any] = {**config["data"]["init_args"]}
-    kind: Any = locate(config["data"]["class_path"])
-    if hasattr(kind, "num_labels"):  # texts: their data sets differ in the number of labels alone
-        data["dataset_name"] = kind(data["dataset_name"]).num_labels
-    seats = {seat: _drop_free(config["model"].get(seat)) for seat in _SEATS}
-    model = _drop_free({**config["model"], **dict.fromkeys(_SEATS)}) | seats
-    return config_hash({"model": model, "data": {"kind": str(kind), **_drop_free(data)}})
-
-
-def _drop_free(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    free = _FREE_OF.get(value.get("class_path", ""), set())
-    own = value.get("init_args") or {}
-    parts = value | {"init_args": {key: part for key, part in own.items() if key not in free}}
-    return {key: _drop_free(part) for key, part in parts.items() if part and key not in _FREE}
 
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
@@ -197,54 +156,43 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
     return min(bounds, default=None)
 
 
-def format_sum(values: Sequence[float]) -> str:
-    """Write a sum; '>' marks one of which some values are unknown, which are NaN."""
-    known = [value for value in values if not math.isnan(value)]
-    if not known and len(values):
-        return "?"
-    return f"{'>' if len(known) < len(values) else ''}{sum(known):.3g}"
+def tabulate_costs(runs: pd.DataFrame) -> Iterator[Table]:
+    """Yield the costs of one table by row, or those of each paper by table, and of all papers."""
+    if runs["table"].nunique() == 1:
+        yield _tabulate_groups(runs["table"][0], runs, "row")
+        return
+    for paper, own in runs.groupby("paper", sort=False):
+        yield _tabulate_groups(str(paper), own, "table")
+    if runs["paper"].nunique() > 1:
+        yield _tabulate_groups("all papers", runs, "paper")
 
 
-def group_runs(runs: Sequence[CountedRun]) -> dict[str, dict[str, list[CountedRun]]]:
-    """Return the runs of one table by row, others by paper and table."""
-    groups: dict[str, dict[str, list[CountedRun]]] = defaultdict(lambda: defaultdict(list))
-    is_one = len({run.table for run in runs}) == 1
-    for run in runs:
-        paper = load_table(run.table).paper
-        title = run.table if is_one else PAPER_NAMES.get(paper, paper)
-        groups[title][run.row if is_one else run.table].append(run)
-    if len(groups) > 1:
-        groups["all papers"] = {
-            t: [r for own in g.values() for r in own] for t, g in groups.items()
-        }
-    return groups
-
-
-def tabulate_costs(title: str, groups: Mapping[str, Sequence[CountedRun]]) -> Table:
+def _tabulate_groups(title: str, runs: pd.DataFrame, by: str) -> Table:
     """Return a line for each group of runs, and their sum; runs that groups share count once."""
     columns = (Column(name, justify="right", no_wrap=True)
                for name in ("runs", "done", "FLOPs left", "minutes here"))  # fmt: skip
     options: dict[str, Any] = {"title_justify": "left", "show_edge": False, "pad_edge": False}
     listing = Table(Column("", overflow="fold"), *columns, title=title, **options)
-    for label, runs in groups.items():
-        listing.add_row(escape(label), *_sum_runs(runs))
+    for label, own in runs.groupby(by, sort=False):
+        listing.add_row(escape(str(label)), *_sum_runs(own))
     listing.add_section()
-    everything = [run for runs in groups.values() for run in runs]
-    listing.add_row("in all", *_sum_runs(everything), style="bold")
+    listing.add_row("in all", *_sum_runs(runs), style="bold")
     return listing
 
 
-def _sum_runs(runs: Iterable[CountedRun]) -> tuple[str, str, str, str]:
-    distinct = {run.folder: run for run in runs}.values()
-    left = [run.flops for run in distinct if not run.is_done]
-    times = [run.seconds for run in distinct if not math.isnan(run.seconds)]
-    here = f"{fmean(times) / 60:.1f}" if times else ""
-    return str(len(distinct)), str(len(distinct) - len(left)), format_sum(left), here
+def _sum_runs(runs: pd.DataFrame) -> tuple[str, str, str, str]:
+    """Return runs, finished ones, FLOPs left and mean minutes; '>' marks a sum of what is known."""
+    runs = runs.drop_duplicates("folder")
+    left = runs.loc[~runs["is_done"], "flops"]
+    known, minutes = left.dropna(), runs["seconds"].mean() / 60
+    flops = f"{'>' if len(known) < len(left) else ''}{known.sum():.3g}"
+    flops = "?" if known.empty and len(left) else flops
+    here = "" if math.isnan(minutes) else f"{minutes:.1f}"
+    return str(len(runs)), str(len(runs) - len(left)), flops, here
 
 
-def list_missing(runs: Iterable[CountedRun]) -> Iterator[str]:
+def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:
     """Yield a sentence for the data and the weights that are not here, with their commands."""
-    experiments = {run.experiment for run in runs}
     absent = find_absent_data(experiments)
     offered = [data for app, data in absent if data in load_app(app).downloads]
     if offered:

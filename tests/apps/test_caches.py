@@ -1,4 +1,4 @@
-"""Caches of all apps: a file that was cut, changed, zeroed or removed is made anew."""
+"""Caches of all apps: a file that was cut or removed is made anew."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -67,16 +67,9 @@ CACHES: dict[str, Callable[[], Any]] = {
 }
 
 
-def flip_bit(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
 DAMAGE: dict[str, Callable[[bytes], bytes | None]] = {
     "cut at a row": lambda content: content[: len(content) // 48 * 24],
     "cut": lambda content: content[: len(content) // 2 + 1],
-    "flipped": flip_bit,
-    "zeroed": lambda content: bytes(len(content)),
     "empty": lambda _: b"",
     "missing": lambda _: None,
 }

@@ -6,6 +6,7 @@ import os
 import tarfile
 import threading
 import zipfile
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -125,11 +126,12 @@ def test_everything_or_a_folder_comes_out(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz"])
 @pytest.mark.parametrize("member", ["../out-of-it", "x/../../out-of-it", "/tmp/out-of-it"])
-def test_a_member_outside_of_the_folder_is_refused(name, member, tmp_path):
+def test_no_member_is_written_outside_of_the_folder(name, member, tmp_path):
     path = make_archive(tmp_path / name, {"good": b"", member: b"bad"})
-    with pytest.raises(UserError, match="outside of the folder"):
+    with suppress(UserError):
         extract_archive(path, tmp_path / "out")
-    assert sorted(os.listdir(tmp_path)) == sorted([name, "out.lock"])
+    assert {*os.listdir(tmp_path)} <= {name, "out", "out.lock"}
+    assert not Path("/tmp/out-of-it").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])

@@ -4,7 +4,6 @@ import re
 import shutil
 import sys
 import tarfile
-import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -94,15 +93,18 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
     """Unpack a zip or a tar into a folder, whole or not at all.
 
     With `inside`, that folder of the archive becomes the folder, and the rest is dropped. A folder
-    that is not empty is kept. Raises UserError for an archive that is damaged or empty, and for a
-    member outside of the folder.
+    that is not empty is kept. Raises UserError for an archive that is damaged or empty. No member
+    is written outside of the folder.
     """
 
     def write_content(folder: Path) -> None:
         root = folder / ".unpacked"
         sentence = f"{archive} cannot be unpacked: delete it to download it again: "
         with convert_user_errors(Exception, prefix=sentence):  # many kinds, for a damaged file
-            _unpack(archive, root, inside)
+            if tarfile.is_tarfile(archive):
+                shutil.unpack_archive(archive, root, "tar", filter="data")
+            else:
+                shutil.unpack_archive(archive, root, "zip")
         if not has_content(root / inside):
             raise UserError(f"{archive} has no folder {inside}: it is another archive")
         for path in (root / inside).iterdir():
@@ -110,21 +112,6 @@ def extract_archive(archive: Path, directory: Path, inside: str = "") -> Path:
         shutil.rmtree(root)
 
     return write_folder_once(directory, write_content)
-
-
-def _unpack(archive: Path, folder: Path, inside: str) -> None:
-    is_tar = tarfile.is_tarfile(archive)
-    with tarfile.open(archive) if is_tar else zipfile.ZipFile(archive) as file:
-        names = file.getnames() if isinstance(file, tarfile.TarFile) else file.namelist()
-        for name in names:  # else zipfile would write it into the folder under another name
-            if Path(name).anchor or ".." in Path(name).parts:
-                raise ValueError(f"{name!r} is outside of the folder")
-        chosen = [name for name in names if Path(name).is_relative_to(inside)]
-        if isinstance(file, tarfile.TarFile):
-            members = [file.getmember(name) for name in chosen]
-            file.extractall(folder, members, filter="data")  # refuses links that lead out
-        else:
-            file.extractall(folder, chosen)
 
 
 def find_packaged_weights(name: str) -> Path | None:

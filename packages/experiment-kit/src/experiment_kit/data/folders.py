@@ -13,7 +13,6 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from experiment_kit.errors import UserError
 from experiment_kit.run import Run, has_content, write_atomically, write_folder_once
 from experiment_kit.run_files import read_mapping
 
-MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
+MANIFEST = "manifest.json"  # the size of each file, by its name
 MAX_FILES = 1000  # whose content identifies a run's data; all are counted
-_BLOCK = 1 << 24  # bytes that are read at once
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
@@ -33,43 +31,34 @@ _HIDDEN = re.compile(
 
 
 def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
-    """Return a folder that `write` fills; fill it anew, with a warning, where a file differs."""
+    """Return a folder that `write` fills; fill it anew, with a warning, where a file is not whole.
+
+    A whole file has the size that it had when it was written.
+    """
 
     def write_all(new: Path) -> None:
         if has_content(folder):
             why = f"{find_damaged(folder)[0]} is missing or not as it was written"
             print(f"warning: {folder} is made anew: {why}", file=sys.stderr)
         write(new)
-        files = [path for path in sorted(new.rglob("*")) if path.is_file()]
-        content = {path.relative_to(new).as_posix(): _identify_file(path) for path in files}
-        write_atomically(new / MANIFEST, json.dumps(content, indent=1) + "\n")
+        write_atomically(new / MANIFEST, json.dumps(_measure_files(new), indent=1) + "\n")
 
     write_folder_once(folder, write_all, lambda path: not find_damaged(path))
     return folder
 
 
 def find_damaged(folder: Path) -> list[str]:
-    """Return the files that are missing or differ; the manifest, where it cannot be read."""
+    """Return the files that are missing or cut; the manifest, where it cannot be read."""
     with suppress(OSError, ValueError, AttributeError):
         known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return [name for name, value in known.items() if _identify_file(folder / name) != value]
+        sizes = _measure_files(folder)
+        return [name for name, size in known.items() if sizes.get(name) != size]
     return [MANIFEST]
 
 
-def _identify_file(path: Path) -> list[int] | None:
-    if not path.is_file():
-        return None
-    stat = path.stat()
-    return [stat.st_size, _hash_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)]
-
-
-@cache  # a process reads a file once while these numbers stay
-def _hash_file(path: Path, size: int, date: int, number: int) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            value = zlib.crc32(block, value)
-    return value
+def _measure_files(folder: Path) -> dict[str, int]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
 def is_hidden(path: str) -> bool:

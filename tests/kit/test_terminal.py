@@ -1,7 +1,6 @@
 """What the terminal shows: tables and progress."""
 
 import io
-import json
 
 import pytest
 from experiment_kit.launch.execute import JobProgress, read_progress
@@ -30,12 +29,11 @@ def test_the_progress_of_jobs_is_what_they_write(tmp_path):
         progress.add_job(jobs[0])
         list(progress.get_renderables())
         assert progress.tasks[0].completed == 0
-        state = {"step": 30, "steps": 40, "epoch": 3, "epochs": 4}
-        jobs[0].log.with_name("progress.json").write_text(json.dumps(state))
+        jobs[0].log.with_name("progress.txt").write_text("0.75 epoch 3/4")
         list(progress.get_renderables())
         assert progress.tasks[0].completed == progress.tasks[1].completed == 0.75
         assert progress.tasks[1].fields["at"] == "epoch 3/4"
         progress.remove_job(jobs[0])
         list(progress.get_renderables())
         assert (progress.tasks[0].completed, progress.tasks[0].fields["at"]) == (1, "1 of 2")
-    assert read_progress(jobs[1].log.with_name("progress.json")) == (0.0, "")
+    assert read_progress(jobs[1].log.with_name("progress.txt")) == (0.0, "")

@@ -129,7 +129,7 @@ def test_the_death_of_the_server_is_no_try_of_its_jobs(tmp_path) -> None:
 def test_a_run_that_hangs_is_named_once(tmp_path, capsys, monkeypatch) -> None:
     job = make_job(tmp_path, "a", "deaf")
     job.log.parent.mkdir()
-    path = job.log.with_name("progress.json")
+    path = job.log.with_name("progress.txt")
     path.write_text("{}")
     monkeypatch.setenv("ALLPASS_HUNG_AFTER", "5")
     jobs.warn_hung([job, make_job(tmp_path, "b")])

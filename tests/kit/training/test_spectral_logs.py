@@ -1,8 +1,6 @@
 """What a measurement becomes in the loggers, and which coefficients it has."""
 
-import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +10,6 @@ from attention_core.plots.depth import PROFILE
 from experiment_kit.training.spectral_logs import (
     collect_coefficients,
     describe_coefficients,
-    find_compared,
     log_measures,
     name_scalars,
 )
@@ -51,7 +48,7 @@ def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None
     kernel = lambda dim, heads: AGF(dim, heads, singular_values=singular_values)  # noqa: E731
     measures = measure(filtered(), SelfAttention(DIM, HEADS, kernel=kernel))
     with SummaryWriter(tmp_path) as board:
-        log_measures([RecordingLogger(board)], 1, measures, figures=True, folder=tmp_path)
+        log_measures([RecordingLogger(board)], 1, measures, figures=True)
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("1.kernel.theta" in measures["coefficients"]) == has_coefficients
 
@@ -73,25 +70,14 @@ def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     assert sorted({"train", "val", *groups}) == ["train", "val", "val_smoothing", "weights"]
 
 
-def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:
-    runs = tmp_path / "vision" / "digits-vit"
-    for place in ("gfsa/seed-0-0123456789", "plain/seed-0-aaaaaaaaaa", "agf/seed-1-bbbbbbbbbb"):
-        (runs / place).mkdir(parents=True)
-    (runs / "plain/seed-0-aaaaaaaaaa/spectral.json").write_text(json.dumps({"depth": [1]}))
-    (runs / "agf/seed-1-bbbbbbbbbb/spectral.json").write_text("{half")
-    found = find_compared(runs / "gfsa/seed-0-0123456789", {"depth": [0]})
-    assert found == {"gfsa": {"depth": [0]}, "plain": {"depth": [1]}}
-    assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # a trainer of a user
-
-
 def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     measures, drawn = measure(filtered()), []
-    board = SimpleNamespace(add_histogram=lambda tag, values, step: drawn.append((tag, values)))
+    board = SimpleNamespace(add_figure=lambda tag, figure, step, close: drawn.append(tag))
     loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
-    log_measures(loggers, 3, measures, figures=True, folder=Path())
+    log_measures(loggers, 3, measures, figures=True)
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
-    assert torch.equal(dict(drawn)["weights/wK/layer_00"], torch.tensor([0.25, 0.25]))
-    assert "weights/w0/layer_00" not in dict(drawn)
+    depths = [f"val_smoothing/by_depth/{name}" for name in PROFILE]
+    assert drawn == [*depths, "weights/frequency_response"]
 
 
 def test_the_ranges_of_coefficients_are_shown() -> None:

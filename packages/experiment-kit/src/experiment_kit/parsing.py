@@ -145,10 +145,6 @@ class SlotHelpFormatter(DefaultHelpFormatter):
     SLOTS: ClassVar = {"model.filter": "filters", "model.kernel": "kernels",
                        "model.tokens": "tokens", "model.reparam": "reparam"}  # fmt: skip
 
-    def start_section(self, heading: str | None) -> None:
-        """Start a group of options."""
-        super().start_section("Data" if f"{heading}".startswith("A DataModule") else heading)
-
     def _get_help_string(self, action: Any) -> str:
         action.help = self.HELP.get(action.dest, action.help)
         if package := self.SLOTS.get(action.dest):
@@ -161,7 +157,7 @@ class SlotHelpFormatter(DefaultHelpFormatter):
 
 def add_remedy(text: str, options: Iterable[str]) -> str:
     """Add to an error what it may mean by the name of a class or an option."""
-    if "did you mean" in text:
+    if "did you mean" in text or ".help=CLASS" in text:  # the parser of the subcommand added it
         return text
     if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
         modules = [sys.modules.get(name) for name in _SUGGESTED]

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_l
 from experiment_kit.launch.options import LaunchOptions
 from experiment_kit.launch.plan import Experiment, read_arguments
 from experiment_kit.run import Run
-from experiment_kit.run_files import read_mapping, read_report, try_read
+from experiment_kit.run_files import read_report, try_read
 
 Runs = Mapping[Experiment, Run]
 
@@ -150,7 +151,7 @@ class JobProgress(Progress):
         """Read the files that the jobs write."""
         completed = float(self.num_ended)
         for log, task in list(self.tasks_of.items()):
-            done, at = read_progress(log.with_name("progress.json"))
+            done, at = read_progress(log.with_name("progress.txt"))
             completed += done
             if at:
                 self.update(task, completed=done, at=at)
@@ -162,9 +163,8 @@ class JobProgress(Progress):
 
 def read_progress(path: Path) -> tuple[float, str]:
     """Return the share of a run that is done, and its epoch; no text before its first step."""
-    state = try_read(read_mapping, path, "delete it")
-    if not state:  # the run has not begun, or has just ended
-        return 0.0, ""
-    share = state["step"] / state["steps"] if state.get("steps") else 0.0
-    last = f"/{state['epochs']}" if "epochs" in state else ""
-    return min(1.0, share), f"epoch {state['epoch']}{last}"
+    text = ""
+    with suppress(OSError):  # the run has not begun, or has just ended
+        text = path.read_text()
+    share, _, epoch = text.partition(" ")
+    return float(share or 0), epoch

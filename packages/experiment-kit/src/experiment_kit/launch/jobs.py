@@ -114,7 +114,7 @@ def warn_hung(jobs: Iterable[Job]) -> None:
     """Name once each run that has made no step for `ALLPASS_HUNG_AFTER` seconds."""
     seconds = float(os.environ.get("ALLPASS_HUNG_AFTER", "600"))
     for job in jobs:
-        path = job.log.with_name("progress.json")
+        path = job.log.with_name("progress.txt")
         last = path.stat().st_mtime if path.is_file() else math.inf
         if time.time() - last > seconds:
             text = f"{job.name} has made no training step since {time.ctime(last)}: it hangs, or "

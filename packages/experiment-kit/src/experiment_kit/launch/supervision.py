@@ -53,7 +53,7 @@ def start_process(
     variables["SLURM_JOB_NAME"] = "interactive"  # else Lightning takes a task of Slurm for a device
     ignored = [number for number in SIGNALS if signal.getsignal(number) == signal.SIG_IGN]
     log.parent.mkdir(parents=True, exist_ok=True)
-    log.with_name("progress.json").unlink(missing_ok=True)  # an earlier start left it
+    log.with_name("progress.txt").unlink(missing_ok=True)  # an earlier start left it
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]
         target=_run_supervised, args=([*arguments], str(log), variables, ignored)
     )

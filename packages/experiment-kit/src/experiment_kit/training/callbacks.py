@@ -1,7 +1,6 @@
 """Callbacks of every training run, and those of a user that would change what its result says."""
 
 import hashlib
-import json
 import math
 import random
 import time
@@ -217,16 +216,13 @@ class ProgressFile(Callback):
         self.path, self.written = path, 0.0
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Write the step and the epoch, and the last of both."""
+        """Write the share of the steps that is done, and the epoch."""
         if trainer.is_global_zero and time.monotonic() - self.written > 1:
             self.written = time.monotonic()
-            ends = {"steps": trainer.estimated_stepping_batches, "epochs": trainer.max_epochs or 0}
-            place = {name: end for name, end in ends.items() if 0 < end < math.inf}
-            place |= {"step": trainer.global_step, "epoch": trainer.current_epoch + 1}
+            share = trainer.global_step / trainer.estimated_stepping_batches
+            last = f"/{trainer.max_epochs}" * ((trainer.max_epochs or 0) > 0)
             with suppress(OSError):
-                new = self.path.with_suffix(".new")
-                new.write_text(json.dumps(place), encoding="utf-8")
-                new.replace(self.path)
+                self.path.write_text(f"{share:.3f} epoch {trainer.current_epoch + 1}{last}")
 
     def teardown(self, trainer: Trainer, module: Any, stage: str) -> None:
         """Remove the file of a run that ended."""
@@ -280,6 +276,6 @@ def default_callbacks(
     options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
     newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
-    progress = ProgressFile(run.folder / "progress.json")
+    progress = ProgressFile(run.folder / "progress.txt")
     observers = [FiniteSteps(run), EpochTimer(), RateMonitor(), progress]
     return [StepSeed(seed), *corrections, *observers, best, newest]

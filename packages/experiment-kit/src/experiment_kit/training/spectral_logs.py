@@ -1,30 +1,22 @@
-"""Log measures of over-smoothing: scalars to every logger, histograms and figures to TensorBoard.
+"""Log measures of over-smoothing: scalars to every logger, figures to TensorBoard.
 
 TensorBoard sorts charts by name: it begins with `train`, `val` and `val_smoothing`, and ends with
 the coefficients of mechanisms, in `weights`.
 """
 
-import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import torch
 from attention_core.diagnosis.measure import iterate_coefficients
 from attention_core.plots import plot_depth_profiles, plot_frequency_responses
 from attention_core.plots.depth import PROFILE
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from experiment_kit.run import Run
-
 Measures = dict[str, Any]
 _WIDTH = 3.4  # inches, of a figure
-_COMPARED = 6  # runs in a figure
 
 
 def collect_coefficients(model: nn.Module) -> Measures:
@@ -77,48 +69,27 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     return scalars
 
 
-def log_measures(
-    loggers: Iterable[Any], step: int, measures: Measures, figures: bool, folder: Path
-) -> None:
-    """Log a measurement of the run in a folder, with histograms and figures if they are wanted."""
+def log_measures(loggers: Iterable[Any], step: int, measures: Measures, figures: bool) -> None:
+    """Log a measurement, with figures where they are wanted and a logger takes them."""
     scalars, drawn = name_scalars(measures), None
     for logger in loggers:
         logger.log_metrics(scalars, step)
         board = logger.experiment
-        if figures and hasattr(board, "add_histogram"):
-            for tag, values in list_trained(measures):
-                if finite := list(filter(math.isfinite, values)):  # else it raises
-                    board.add_histogram(tag, torch.tensor(finite), step)
         if figures and hasattr(board, "add_figure"):
-            drawn = drawn or _draw_figures(find_compared(folder, measures))
+            drawn = drawn or _draw_figures(measures)
             for tag, figure in drawn.items():
                 board.add_figure(tag, figure, step, close=False)
 
 
-def find_compared(folder: Path, measures: Measures) -> dict[str, Measures]:
-    """Return the measures of this run, and the newest ones of other methods beside it, by name."""
-    if (own := Run.parse(folder)) is None:
-        return {"": measures}
-    found = {own.method: measures}
-    for path in sorted(folder.parent.parent.glob("*/seed-*/spectral.json")):
-        with suppress(OSError, ValueError):  # another process may be writing it
-            found.setdefault(path.parent.parent.name, json.loads(path.read_text("utf-8")))
-    return dict([*found.items()][:_COMPARED])
-
-
-def _draw_figures(runs: Mapping[str, Measures]) -> dict[str, Any]:
-    profiles = {
-        label: {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
-        for label, measures in runs.items()
-    }
+def _draw_figures(measures: Measures) -> dict[str, Any]:
+    profile = {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
     # a figure each: TensorBoard shows images a third of a page wide, and these first
     figures = {
-        f"val_smoothing/by_depth/{name}": plot_depth_profiles(profiles, [name], width=_WIDTH)
+        f"val_smoothing/by_depth/{name}": plot_depth_profiles({"": profile}, [name], width=_WIDTH)
         for name in PROFILE
     }
-    method, own = next(iter(runs.items()))
-    if own["response"]:
-        responses = plot_frequency_responses({method: own["response"]}, width=_WIDTH)
+    if measures["response"]:
+        responses = plot_frequency_responses({"": measures["response"]}, width=_WIDTH)
         figures["weights/frequency_response"] = responses
     for figure in figures.values():
         figure.set_facecolor("white")  # TensorBoard may be dark

@@ -77,8 +77,8 @@ class SpectralMonitor(Callback):
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
     to each frequency, and the filter's coefficients; as scalars in every logger, and the newest of
     them in `spectral.json` of the trainer's `default_root_dir`. Condition numbers, singular values,
-    and histograms and figures for TensorBoard, which take longer, are made at every tenth
-    measurement and at the end.
+    and figures for TensorBoard, which take longer, are made at every tenth measurement and at the
+    end.
 
     It takes any LightningModule that `diagnose` takes, without changing it:
 
@@ -175,7 +175,7 @@ class SpectralMonitor(Callback):
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
             step, measures = self.newest["step"], self.newest["measures"]
-            log_measures(trainer.loggers, step, measures, self.newest["full"], folder)
+            log_measures(trainer.loggers, step, measures, self.newest["full"])
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:

@@ -25,6 +25,7 @@ from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.plan import build_run, load_best_epoch
 from experiment_kit.pages.tables import print_page_table
+from experiment_kit.papers.values import check_name
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")
@@ -79,9 +80,11 @@ def diagnose_models(
             besides ours
     """
     console, paths = Console(), _list_texts(input)
-    chosen = [MECHANISMS[name] for name in _check_names("mechanisms", mechanisms, [*MECHANISMS])]
+    named, skipped = _list_texts(mechanisms), _list_texts(skip)
+    chosen = [MECHANISMS[check_name(name, MECHANISMS, "value of --mechanisms")] for name in named]
     attached, trusted = _list_texts(attach), _list_texts(trust)
-    skipped = _check_names("skip", skip, ["cls", "registers"])
+    for name in skipped:
+        check_name(name, ["cls", "registers"], "value of --skip")
     models = models or ([f"class:{class_}"] if class_ else [])
     followed = {model: list_checkpoints(model) for model in models}
     names = [name for model, steps in followed.items() for name in steps or [model]]
@@ -180,13 +183,6 @@ def mask_prefix(
 
 def _list_texts(value: list[str] | str) -> list[str]:
     return value if isinstance(value, list) else value.split(",") if value else []
-
-
-def _check_names(option: str, names: list[str] | str, known: list[str]) -> list[str]:
-    chosen = _list_texts(names)
-    if unknown := [name for name in chosen if name not in known]:
-        raise UserError(f"--{option} has {unknown[0]!r}; there are: {', '.join(known)}")
-    return chosen
 
 
 def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:

@@ -195,20 +195,15 @@ def print_failures(cells: Iterable[Cell], runs: Runs, console: Console) -> None:
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
     """Return the cells whose data is here or not needed; print the data that the others lack."""
-    needs = {
-        # an experiment and what it starts from, as far as they have to read data
-        e: [
-            one
-            for one in (e.start, e)
-            if one and one.is_trained and not (one.source == "result" and runs[one].has_result)
-        ]
-        for e in {cell.experiment for cell in cells}
-    }
-    absent = find_absent_data(e for own in needs.values() for e in own)
-    lost = {e for e, own in needs.items() if any((n.app, n.data) in absent for n in own)}
+
+    def needs_data(e: Experiment) -> bool:
+        return e.is_trained and not (e.source == "result" and runs[e].has_result)
+
+    absent = find_absent_data(e for e in list_needed_runs(cells, runs) if needs_data(e))
     for (_, data), reason in absent.items():
         console.print(f"left out: {escape(f'{data}: {reason}')}")
-    return [cell for cell in cells if cell.experiment not in lost]
+    lost = {e for e in runs if (e.app, e.data) in absent and needs_data(e)}
+    return [cell for cell in cells if not {cell.experiment, cell.experiment.start} & lost]
 
 
 def refuse_absent_weights(table: str, experiments: Iterable[Experiment]) -> None:

@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
@@ -16,6 +17,7 @@ from experiment_kit.run_files import is_finite, read_config, read_mapping, read_
 
 FILES = ("config.yaml", "environment.yaml", "log.txt", "result.json")  # that a run leaves
 _SHOWN = "train/loss|val/.*"
+Curve = TypeVar("Curve", pd.Series, pd.DataFrame)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,12 @@ def summarize_seeds(series: Sequence[pd.Series]) -> pd.DataFrame:
     return pd.DataFrame(
         {"mean": seeds.mean(axis=1), "low": seeds.min(axis=1), "high": seeds.max(axis=1)}
     )
+
+
+def thin_curve(curve: Curve, points: int) -> Curve:
+    """Return up to so many steps of a curve, evenly spaced from the first to the last."""
+    places = np.linspace(0, len(curve) - 1, min(len(curve), points)).round()
+    return curve.iloc[places.astype(int)]
 
 
 def tabulate_runs(records: Sequence[RunRecord], page: Path) -> PageTable:

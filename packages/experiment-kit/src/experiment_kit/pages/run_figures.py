@@ -18,7 +18,7 @@ from attention_core.plots.panels import DASHES, get_line, show_integers
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from experiment_kit.pages.records import RunRecord, summarize_seeds
+from experiment_kit.pages.records import RunRecord, summarize_seeds, thin_curve
 from experiment_kit.pages.tables import embed_figure
 
 LOSSES = ("train/loss", "val/loss")
@@ -108,9 +108,7 @@ def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
 
 
 def plot_training_curves(
-    methods: Mapping[str, Mapping[str, pd.DataFrame]],
-    lines: Lines | None = None,
-    width: float = WIDTH,
+    methods: Mapping[str, Mapping[str, pd.DataFrame]], lines: Lines, width: float = WIDTH
 ) -> Figure:
     """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
     tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
@@ -119,10 +117,7 @@ def plot_training_curves(
         for method, frames in methods.items():
             if tag not in frames:
                 continue
-            frame = frames[tag]
-            points = np.linspace(0, len(frame) - 1, min(len(frame), MAX_POINTS)).round()
-            frame = frame.iloc[points.astype(int)]
-            line = get_line(lines, [*methods], method)
+            frame, line = thin_curve(frames[tag], MAX_POINTS), lines[method]
             # a curve of one point has no line
             marker = "o" if len(frame) == 1 else ""
             axis.plot(frame.index, frame["mean"], label=method, marker=marker, **line)
@@ -130,8 +125,6 @@ def plot_training_curves(
             axis.fill_between(frame.index, frame["low"], frame["high"], **band)
         axis.set_title(tag)
         show_integers(axis, "optimizer step")
-    if lines is None:
-        add_legend(figure, methods)
     return figure
 
 

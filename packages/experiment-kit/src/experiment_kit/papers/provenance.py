@@ -12,7 +12,7 @@ from filelock import FileLock
 from experiment_kit.cli import read_option
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.options import find_path, read_grid, shorten_key
-from experiment_kit.pages.records import read_scalars
+from experiment_kit.pages.records import read_scalars, thin_curve
 from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
 from experiment_kit.papers.spec import REPORTS, SELECTED, TableSpec
 from experiment_kit.run import Run, write_atomically
@@ -59,21 +59,17 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
     known = {**(named._asdict() if named else {}), **config.get("run", {})}
     known |= reports.get("result") or {}
     starts = try_read(read_starts, folder) or []
+    curves = {tag: thin_curve(s, POINTS) for tag, s in read_scalars(folder, _CURVES).items()}
     run = {
         **{name: known.get(name) for name in NAMES},
         **reports,
         "starts": [{k: v for k, v in start.items() if k != "command"} for start in starts],
-        "curves": {tag: _thin_curve(s) for tag, s in read_scalars(folder, _CURVES).items()},
+        "curves": {
+            tag: {str(k): float(f"{v:.6g}") for k, v in c.items()} for tag, c in curves.items()
+        },
         "config": config,
     }
     return {key: value for key, value in run.items() if value not in (None, [], {})}
-
-
-def _thin_curve(series: "pd.Series[float]") -> dict[str, float]:
-    """Return up to 24 points of a curve by step, among them the first and the last."""
-    last, count = len(series) - 1, min(len(series), POINTS)
-    chosen = [round(i * last / max(1, count - 1)) for i in range(count)]
-    return {str(series.index[i]): float(f"{series.iloc[i]:.6g}") for i in chosen}
 
 
 def read_runs(out: Path) -> dict[str, dict[str, Any]]:

@@ -177,7 +177,8 @@ class TableSpec:
     @cached_property
     def decimals(self) -> dict[str, int]:
         """The decimals of each column: the paper's, and at least `digits`."""
-        return {key: max(self.digits, column.digits) for key, column in self.paper.columns.items()}
+        columns = self.paper.columns.items()
+        return {key: max(self.digits, column.decimals or 0) for key, column in columns}
 
     def setting(self, row: str, column: str) -> Setting:
         """Return the setting of a cell."""

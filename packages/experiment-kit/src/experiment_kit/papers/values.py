@@ -58,17 +58,11 @@ class PaperColumn:
     higher_is_better: bool | None
     role: str | None = None
     over: tuple[str, ...] = ()
-    decimals: int | Mapping[str, int] | None = None  # a mapping where versions differ
-
-    @property
-    def digits(self) -> int:
-        """The decimals that a measured number needs beside the printed ones."""
-        printed = self.decimals.values() if isinstance(self.decimals, Mapping) else [self.decimals]
-        return max(count or 0 for count in printed)
+    decimals: int | None = None  # none where rows differ
 
     def format_value(self, value: float) -> str:
         """Write a value with the digits that the paper printed."""
-        return f"{value:.{self.decimals}f}" if isinstance(self.decimals, int) else str(value)
+        return str(value) if self.decimals is None else f"{value:.{self.decimals}f}"
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,7 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
      f"without a name (TypeError in {__file__}, line "),
     (["fit", *arguments("x", "--model.filter=GFSAA")], "path string: GFSAA (did you mean GFSA?)"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
+    (["fit", *arguments("x", "--trainer.strategy=ddp_fork")], "do not return its scores"),
 ])  # fmt: skip
 def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monkeypatch, read_error):
     monkeypatch.chdir(tmp_path)

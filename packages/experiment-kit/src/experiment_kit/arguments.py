@@ -90,6 +90,11 @@ def check_flags(options: Any) -> None:
     for name, (values, remedy) in REFUSED.items():
         if options[name] not in values:
             raise UserError(f"trainer.{name}: {remedy}")
+    if re.search("spawn|fork|notebook", str(options["strategy"])):
+        raise UserError(
+            "trainer.strategy: processes that are forked within a run do not return its scores:"
+            " take ddp, or ModelParallelStrategy"
+        )
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import Any, cast
 import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import LearningRateMonitor, RichProgressBar
+from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
@@ -207,8 +207,6 @@ class AppCLI(LightningCLI):
         loggers = _as_list(options.logger)
         if fitting and options.logger is not False:
             loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]
-        if not loggers:  # Lightning refuses it
-            callbacks = [c for c in callbacks if not isinstance(c, LearningRateMonitor)]
         self.trainer_defaults = {"callbacks": callbacks}
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
@@ -274,7 +272,6 @@ def execute(cli: AppCLI) -> Trainer | None:
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
         with convert_user_errors(*kinds):
             cli.build_all()
-        patches.check_launcher(cli.trainer)
         if fitting and patches.is_first_process():
             record_data(run, getattr(cli.datamodule, "list_data_files", tuple)())
             run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))

@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
     LearningRateFinder,
-    LearningRateMonitor,
     ModelPruning,
     SpikeDetection,
     StochasticWeightAveraging,
@@ -33,7 +32,6 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     ResumableCheckpoint,
-    describe_restart,
     find_nonfinite,
     get_local,
 )
@@ -72,13 +70,12 @@ class StepSeed(Callback):
 
 
 class FiniteSteps(Callback):
-    """Stop before a step whose loss or gradient is nan or infinite; name it, and what is saved.
+    """Stop before a step whose loss or gradient is nan or infinite, and name it.
 
     Where a scaler of float16 skips such steps, it may.
     """
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    def __init__(self) -> None:
         self.losses: list[Tensor] = []  # since the last step, by batch
 
     def on_before_backward(self, trainer: Trainer, module: Any, loss: Tensor) -> None:
@@ -93,22 +90,19 @@ class FiniteSteps(Callback):
         total = sum(self.losses, torch.zeros_like(bound) if is_scaled else bound)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
-            place = self._describe(trainer, module)
-            raise UserError(f"{place}; {describe_restart(self.run, trainer)}")
+            raise UserError(
+                f"{self._name_cause(module)} at step {trainer.global_step} (epoch "
+                f"{trainer.current_epoch}, batch {trainer.fit_loop.epoch_loop.batch_idx}): lower "
+                "the learning rate, clip the gradient or look at that batch; the same command goes "
+                "on from the last checkpoint"
+            )
         self.losses = []
 
-    def _describe(self, trainer: Trainer, module: LightningModule) -> str:
-        batch = trainer.fit_loop.epoch_loop.batch_idx
-        losses = enumerate(self.losses, batch - len(self.losses) + 1)
-        lost = [(f"training loss is {x.item()}", i) for i, x in losses if not x.isfinite()]
+    def _name_cause(self, module: LightningModule) -> str:
+        if lost := [loss.item() for loss in self.losses if not loss.isfinite()]:
+            return f"the training loss is {lost[0]}"
         gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
-        name = find_nonfinite(gradients)
-        spread = f"gradient of {name} is nan or infinite" if name else "gradient is too large"
-        what, batch = lost[0] if lost else (spread, batch)
-        return (
-            f"the {what} at step {trainer.global_step} (epoch {trainer.current_epoch}, batch "
-            f"{batch}): lower the learning rate, clip the gradient or look at that batch"
-        )
+        return f"the gradient of {find_nonfinite(gradients) or 'a weight'} is nan or infinite"
 
 
 def bound_gradients(gradients: Sequence[Tensor]) -> Tensor:
@@ -252,18 +246,6 @@ def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any
         raise UserError(f"trainer.callbacks: two of them watch the same: {double[0]}")
 
 
-class RateMonitor(LearningRateMonitor):
-    """Log a learning rate that all groups of parameters share as one curve.
-
-    Test: tests/kit/training/test_loggers.py.
-    """
-
-    def _extract_stats(self, trainer: Trainer, interval: str) -> dict[str, float]:
-        rates = super()._extract_stats(trainer, interval)
-        shared = {*rates.values()}
-        return {"train/lr": shared.pop()} if len(shared) == 1 else rates
-
-
 def default_callbacks(
     run: Run,
     seed: int,
@@ -276,6 +258,5 @@ def default_callbacks(
     options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
     newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
-    progress = ProgressFile(run.folder / "progress.txt")
-    observers = [FiniteSteps(run), EpochTimer(), RateMonitor(), progress]
+    observers = [FiniteSteps(), EpochTimer(), ProgressFile(run.folder / "progress.txt")]
     return [StepSeed(seed), *corrections, *observers, best, newest]

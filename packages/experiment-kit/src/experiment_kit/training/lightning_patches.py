@@ -210,18 +210,6 @@ def drop_chatter() -> None:
         )
 
 
-def check_launcher(trainer: Any) -> None:
-    """Refuse ddp_spawn, ddp_fork and ddp_notebook, whose processes keep the scores of a run.
-
-    Test: tests/kit/launch/test_devices.py, test_a_strategy_that_forks_is_one_sentence.
-    """
-    if "multiprocessing" in type(trainer.strategy.launcher).__module__:
-        raise UserError(
-            "trainer.strategy: processes that are forked within a run do not return its scores:"
-            " take ddp, or ModelParallelStrategy"
-        )
-
-
 _sort_subtypes = _typehints.sort_subtypes_for_union
 
 

@@ -110,7 +110,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
         scheduler = self.build_scheduler(optimizer, T, w, steps_per_epoch)
-        return {"scheduler": scheduler, "interval": self.interval, "name": "train/lr"}
+        return {"scheduler": scheduler, "interval": self.interval}
 
     def build_scheduler(
         self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int

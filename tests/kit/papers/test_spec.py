@@ -140,7 +140,7 @@ def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
     ({"source": "code"}, "source named 'code'; allowed: text, released"),
     ({"other": {"agf": {"recip": "x"}}}, "key of other.agf named 'recip'"),
     ({"columns": ["heartbeet"]}, "did you mean heartbeat"),
-    ({"significance": {"table": "agf-table-13", "row": "afg"}}, "did you mean agf"),
+    ({"reference": "afg"}, "did you mean agf"),
     ({"computed": {"average": {"column": "pems"}}}, "column of agf-table-1 named 'average'"),
     ({"computed": {"japanese_vowels": {"column": "pems"}}}, "measured named 'pems'"),
     ({"computed": {"heartbeat": {"column": "pems_sf", "minus": {"agf": "ag"}}}}, "mean agf"),

@@ -20,7 +20,6 @@ from experiment_kit.launch.plan import Experiment, find_absent_data, plan_config
 from experiment_kit.pages.records import (
     RunRecord,
     compare_settings,
-    flatten_settings,
     read_run_record,
     tabulate_runs,
 )
@@ -122,13 +121,9 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
         names = {"backbone": e.backbone, "method": e.method, "profile": e.profile}
         recipe = fill_defaults(e.app, e.data, **names)["recipe"]
         if recipe != e.recipe:
-            configs = plan_configs([e, replace(e, recipe=recipe)]).values()
-            here, own = map(flatten_settings, configs)
-            rows += [
-                [e.method, name, here.get(name, MISSING), own.get(name, MISSING)]
-                for name in here | own
-                if here.get(name) != own.get(name)
-            ]
+            here, own = plan_configs([e, replace(e, recipe=recipe)]).values()
+            found = compare_settings({"here": here, "its own": own})
+            rows += [[e.method, *row] for row in found.rows]
     note = f"One recipe, {experiments[0].recipe}, trains all; alone, a method would have its own:"
     return PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
 
@@ -151,8 +146,9 @@ def show_comparison(
     results = tabulate_methods(methods, records)
     print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
+    configs = {record.label: record.config for record in records if record.config}
     context = {
-        "title": title, "own": own, "results": results, "differing": compare_settings(records),
+        "title": title, "own": own, "results": results, "differing": compare_settings(configs),
         "figures": draw_figures(methods, records, title), "runs": tabulate_runs(records, path),
     }  # fmt: skip
     try:

@@ -92,14 +92,13 @@ def tabulate_runs(records: Sequence[RunRecord], page: Path) -> PageTable:
     return PageTable("runs", head, rows)
 
 
-def compare_settings(records: Sequence[RunRecord]) -> PageTable:
-    """Return a table of the settings in which the first runs of methods differ, without seeds."""
-    configs = {r.label: flatten_settings(r.config) for r in reversed(records) if r.config}
-    configs = dict(reversed(configs.items()))
-    names = list(dict.fromkeys(name for config in configs.values() for name in config))
-    values = {name: [config.get(name, MISSING) for config in configs.values()] for name in names}
-    rows = [[name, *texts] for name, texts in values.items() if len({*texts}) > 1]
-    return PageTable("settings that differ", ["setting", *configs], rows)
+def compare_settings(configs: Mapping[str, Mapping[str, Any]]) -> PageTable:
+    """Return a table of the settings in which configs differ, without seeds."""
+    flat = [flatten_settings(config) for config in configs.values()]
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    rows = [[name, *(settings.get(name, MISSING) for settings in flat)] for name in names]
+    differing = [row for row in rows if len({*row[1:]}) > 1]
+    return PageTable("settings that differ", ["setting", *configs], differing)
 
 
 def flatten_settings(config: Mapping[str, Any]) -> dict[str, str]:

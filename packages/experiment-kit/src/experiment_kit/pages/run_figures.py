@@ -25,6 +25,19 @@ LOSSES = ("train/loss", "val/loss")
 MIN_SMOOTHED = 40  # steps
 MAX_POINTS = 200  # more points of a curve are not visible, and make a page large
 WIDTH = 9.6  # inches, of a page
+_CURVES = (
+    "Training: the line is the mean over seeds, the band reaches from the lowest to the highest; a "
+    "line ends at the last step that every seed reached. A training loss of many steps is a "
+    "running mean over a twentieth of them."
+)
+_DEPTH = (
+    "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
+    "falling rank show over-smoothing."
+)
+_RESPONSE = (
+    "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint lines "
+    "are early layers, strong lines late ones."
+)
 
 
 @dataclass(frozen=True)
@@ -32,17 +45,6 @@ class PageFigure:
     """A figure of a page, or an empty image, and a caption."""
 
     image: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
-class FigureKind:
-    """A figure: its drawing, the average of runs that it shows, and the file that they write."""
-
-    plot: Callable[..., Figure]
-    average: Callable[[Sequence[RunRecord]], Any]
-    name: str
-    file: str
     caption: str
 
 
@@ -57,26 +59,32 @@ def draw_figures(
     }
     runs = {method: [r for r in records if r.label == method] for method in methods}
     finished = {method: found for method, found in runs.items() if found}
-    return [_draw_figure(kind, finished, lines, title) for kind in FIGURES]
+    figures = (
+        ("training curves", "events.out.*", average_curves, plot_training_curves, _CURVES),
+        ("depth profile", "spectral.json", _average_depth, plot_depth_profiles, _DEPTH),
+        ("response", "spectral.json", _average_responses, plot_frequency_responses, _RESPONSE),
+    )
+    return [_draw_figure(finished, lines, title, *figure) for figure in figures]
 
 
 def _draw_figure(
-    kind: FigureKind, runs: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str
-) -> PageFigure:
-    """Draw the runs of each method; the caption names those without the file."""
-    found = {method: data for method, seeds in runs.items() if (data := kind.average(seeds))}
+    runs: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str, name: str, file: str,
+    average: Callable[[Sequence[RunRecord]], Any], plot: Callable[..., Figure], caption: str,
+) -> PageFigure:  # fmt: skip
+    """Draw the averages over the runs of each method; the caption names those without the file."""
+    found = {method: data for method, seeds in runs.items() if (data := average(seeds))}
     absent = ", ".join(method for method in runs if method not in found)
-    missing = f"No {kind.name} of {absent}: {kind.file} is missing." if absent else ""
+    missing = f"No {name} of {absent}: {file} is missing." if absent else ""
     if not found:
         return PageFigure(Markup(), missing)
 
     def draw(_: str) -> Figure:
-        figure = kind.plot(found, lines=lines, width=WIDTH)
+        figure = plot(found, lines=lines, width=WIDTH)
         add_legend(figure, found)
         return figure
 
-    image = embed_figure(draw, f"{kind.name}, {title}")
-    return PageFigure(image, f"{kind.caption} {missing}".strip())
+    image = embed_figure(draw, f"{name}, {title}")
+    return PageFigure(image, f"{caption} {missing}".strip())
 
 
 def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
@@ -126,23 +134,3 @@ def plot_training_curves(
         axis.set_title(tag)
         show_integers(axis, "optimizer step")
     return figure
-
-
-FIGURES = (
-    FigureKind(
-        plot_training_curves, average_curves, "training curves", "events.out.*",
-        "Training: the line is the mean over seeds, the band reaches from the lowest to the "
-        "highest; a line ends at the last step that every seed reached. A training loss of many "
-        "steps is a running mean over a twentieth of them.",
-    ),
-    FigureKind(
-        plot_depth_profiles, _average_depth, "depth profile", "spectral.json",
-        "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
-        "falling rank show over-smoothing.",
-    ),
-    FigureKind(
-        plot_frequency_responses, _average_responses, "response", "spectral.json",
-        "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint "
-        "lines are early layers, strong lines late ones.",
-    ),
-)  # fmt: skip

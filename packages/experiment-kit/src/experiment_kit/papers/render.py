@@ -33,8 +33,6 @@ PROTOCOLS = {
     "test": "nothing is held out and the test set itself is scored at every validation; where the "
     "best epoch is reported, the number is an upper bound",
     "published": "splits, scoring, quirks and seeds of the code that the authors released",
-    "published_29": "as published, but with the 29 steps that the paper prints; the released code "
-    "cuts the one longer series of the test set to 26",
 }
 SOURCES = {"text": "the paper's text", "released": "the released code"}
 _RUNS = (
@@ -138,8 +136,8 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
     names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
     yield "## Profile `{}`, protocol `{}`".format(*names)
-    scale, scored = (known.get(name, "see its overlay") for known, name in
-                     ((PROFILES, profile), (PROTOCOLS, protocol)))  # fmt: skip
+    scale = PROFILES.get(profile, "see its overlay")
+    scored = (PROTOCOLS | results.spec.protocols).get(protocol, "see its overlay")
     yield escape_markdown(f"Profile {profile}: {scale}. Protocol {protocol}: {scored}.")
     commands = format_commands(results, profile, protocol)
     yield "\n".join(["```", *(escape_markdown(line, _IN_CODE) for line in commands), "```"])

@@ -119,11 +119,6 @@ class TableResults:
         is_modified = runs["commit"].str.endswith(MODIFIED).any()
         return "a run had changes that were not committed" if is_modified else ""
 
-    def list_means(self, profile: str, protocol: str) -> dict[tuple[str, str], float]:
-        """Return the mean of each measured cell by row and column, as it is shown."""
-        cells = self.list_cells(profile, protocol)
-        return {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
-
     def _list_parts(self, row: str, column: str) -> list[tuple[str, str]]:
         """Return the measured cells that a cell is made of, most of them of themselves alone."""
         if (computed := self.spec.computed.get(column)) is None:

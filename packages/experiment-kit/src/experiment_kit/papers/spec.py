@@ -81,14 +81,6 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Reference:
-    """The paper's table of p-values, and the row that every other row is tested against."""
-
-    table: str
-    row: str
-
-
-@dataclass(frozen=True)
 class Computed:
     """A computed column: another column, minus its value in a row if one is named."""
 
@@ -109,7 +101,8 @@ class TableSpec:
     the weights of the run that its setting refined by `start` describes, with the arguments of
     `start` alone, the profile and seed of the cell, and no protocol. `extra` holds rows that the
     paper does not have. `cited` maps printed rows that no library has to their source; `computed`
-    columns need no run of their own.
+    columns need no run of their own. Every other row is compared with the `reference` by seed.
+    `protocols` describe those that are this table's alone.
     """
 
     table: str
@@ -124,10 +117,11 @@ class TableSpec:
     extra: dict[str, Row] = field(default_factory=dict)
     cited: dict[str, str] = field(default_factory=dict)
     computed: dict[str, Computed] = field(default_factory=dict)
-    significance: Reference | None = None
+    reference: str = ""
     start: Setting | None = None
     eigenvalues: EigenvalueOptions | None = None
     remark: str = ""
+    protocols: dict[str, str] = field(default_factory=dict)
     differences: dict[str, list[str]] = field(default_factory=dict)
     digits: int = 2
 
@@ -280,7 +274,7 @@ def check_spec(spec: TableSpec) -> None:
     paper = spec.paper
     computed, rows = spec.computed.values(), [row.key for row in paper.rows]
     columns = [column for column in paper.columns if column not in paper.averages]
-    tested = [spec.significance.row] if spec.significance else []
+    tested = [spec.reference] if spec.reference else []
     refined = [column for row in spec.all_rows.values() for column in row.at]
     subtracted = [row for c in computed for pair in c.minus.items() for row in pair]
     for kind, allowed, names in (

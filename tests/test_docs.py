@@ -97,9 +97,14 @@ def test_readme_has_the_counts_of_the_index():
 
 
 SOURCES = {  # a row of README: its table, rows of plain and of GFSA, column, profile, protocol
-    "JapaneseVowels, Transformer": (
-        *("agf-table-1", "transformer", "gfsa", "japanese_vowels", "paper", "published_29"),
-    ),
+    **{
+        f"{name}, Transformer": ("agf-table-1", "transformer", "gfsa", column, "paper", "published")
+        for name, column in (
+            ("Handwriting", "handwriting"),
+            ("JapaneseVowels", "japanese_vowels"),
+            ("UWaveGestureLibrary", "uwave_gesture_library"),
+        )
+    },
     **{
         f"{task}, MiniLM": ("gfsa-table-1", "minilm", "minilm-gfsa", column, "paper", "test")
         for task, column in (("CoLA", "cola"), ("MRPC", "mrpc"), ("STS-B", "stsb"), ("RTE", "rte"))

@@ -58,15 +58,6 @@ def published(spec, measured, tmp_path_factory):
     return out, publish.publish_table(spec, measurements, out, root)
 
 
-def test_a_difference_within_the_confidence_interval_is_no_verdict():
-    for values, better in (((70.0, 72.0), None), ((71.0, 71.0), False)):
-        results = make_results(*({"row": "transformer", "seed": s, "value": v}
-                                 for s, v in enumerate(values)))  # fmt: skip
-        cells = results.list_cells("small", "validation")
-        (cell,) = (cell for cell in cells if cell.estimate)
-        assert (cell.ours[:5], cell.difference, cell.is_better) == ("71.00", "−5.10", better)
-
-
 def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
     def list_planned(lines):
         results = make_results(*lines)

@@ -29,7 +29,7 @@ ABOUT = (
 )
 CHECKED = {
     "hyperparameters": "checked: tests compare the merged configs with its settings",
-    "dataset_statistics": "checked: `make list APP=sequence` compares the data that is here",
+    "dataset_statistics": "no spec: sizes of data sets, which no run makes",
     "significance": "checked: a test recomputes its p-values from the printed accuracies",
 }
 
@@ -47,15 +47,9 @@ class IndexedTable:
         """Each printed cell that is measured, with its profile and protocol; computed ones last."""
         if self.results is None:
             return []
-        columns = self.results.spec.columns
-        return [
-            (setting, cell)
-            for setting in self.results.settings
-            for cell in sorted(
-                self.results.list_cells(*setting), key=lambda c: c.key not in columns
-            )
-            if cell.kind
-        ]
+        settings, columns = self.results.settings, self.results.spec.columns
+        cells = [(s, c) for s in settings for c in self.results.list_cells(*s) if c.kind]
+        return sorted(cells, key=lambda pair: pair[1].key not in columns)
 
     @cached_property
     def counts(self) -> list[int]:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from experiment_kit.cli import AppCLI, execute, find_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_weights, load_app, read_run
+from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
 
@@ -44,12 +44,10 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
         raise UserError(f"{folder}/result.json has no metric that a test recomputes")
     with restrict_classes(folder / "config.yaml", trust):
         measured = score_run(folder, config["app"])
-    show_metrics(written, measured)
-    wrong = [
-        name
-        for name, value in written.items()
-        if not math.isclose(value, measured.get(name, math.nan), rel_tol=TOLERANCE)
-    ]
+    pairs = {name: (value, measured.get(name, math.nan)) for name, value in written.items()}
+    rows = [[name, *(f"{value:.6g}" for value in pair)] for name, pair in pairs.items()]
+    print_page_table(PageTable(str(folder), ["metric", "written", "recomputed"], rows), Console())
+    wrong = [name for name, pair in pairs.items() if not math.isclose(*pair, rel_tol=TOLERANCE)]
     if wrong:
         raise UserError(
             f"{folder}/result.json is not what its checkpoint scores: {', '.join(wrong)}; another "
@@ -66,12 +64,3 @@ def score_run(folder: Path, app: str) -> dict[str, float]:
     arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
     trainer: Any = execute(AppCLI(load_app(app), arguments))
     return {name: value.item() for name, value in trainer.callback_metrics.items()}
-
-
-def show_metrics(written: dict[str, float], measured: dict[str, float]) -> None:
-    """Print the metrics of the result beside those that were recomputed."""
-    table = Table("metric", "written", "recomputed", box=None)
-    for name, value in written.items():
-        found = measured.get(name)
-        table.add_row(name, f"{value:.6g}", "–" if found is None else f"{found:.6g}")
-    Console().print(table)

@@ -98,11 +98,10 @@ def print_table(
     table = Table(*names, title=escape(f"{paper.title} · {profile} · {protocol}"))
     for cell in results.list_cells(profile, protocol):
         if cell.estimate and cell.key in (columns or paper.columns):
-            color = {True: "green", False: "red", None: "default"}[cell.is_better]
-            difference = f"[{color}]{cell.difference}[/]"
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
-            texts = labels[cell.row], paper.headings[cell.key], cell.ours, cell.printed
-            table.add_row(*map(escape, texts), difference, escape(verdict))
+            place = labels[cell.row], paper.headings[cell.key]
+            texts = *place, cell.ours, cell.printed, cell.difference, verdict
+            table.add_row(*map(escape, texts))
     console.print(table if table.row_count else f"no cell of {profile}, {protocol} is measured")
 
 

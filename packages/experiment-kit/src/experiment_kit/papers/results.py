@@ -14,7 +14,7 @@ from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.spec import PAPER, Cell, Setting, TableSpec
-from experiment_kit.papers.values import PaperTable, check_name, count_tests
+from experiment_kit.papers.values import PaperTable, count_tests
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_report
 
@@ -42,8 +42,7 @@ Measurement = dict[str, Any]  # a line
 class CellResult(NamedTuple):
     """A cell as text, and as an estimate where it is measured.
 
-    `is_better` says whether a difference beyond the confidence interval is in our favor; `kind` and
-    `reason` are the verdict where there is a printed value as well.
+    `kind` and `reason` are the verdict where there is a printed value as well.
     """
 
     row: str
@@ -53,7 +52,6 @@ class CellResult(NamedTuple):
     printed: str
     estimate: MeanDeviation | None
     difference: str = ""
-    is_better: bool | None = None
     kind: str = ""
     reason: str = ""
 
@@ -172,9 +170,6 @@ def add_measurements(
     old: pd.DataFrame, measurements: Sequence[Measurement], spec: TableSpec
 ) -> pd.DataFrame:
     """Return old and new lines in the order of the table; the later one of a seed counts."""
-    for line in measurements:
-        check_name(line["row"], spec.labels, f"row of {spec.table}")
-        check_name(line["column"], spec.columns, f"column of {spec.table} to measure")
     new = pd.DataFrame(measurements, columns=COLUMNS).astype(TYPES)
     digits = new["column"].map(spec.decimals) + EXTRA_DECIMALS  # as they are written
     new["value"] = [*map(round, new["value"], digits)]
@@ -237,9 +232,6 @@ def describe_cell(
         return cell
     difference = round(round(estimate.mean, digits) - printed, digits)
     signed = f"{difference:+.{digits}f}".replace("-", "−")
-    higher = column.higher_is_better
-    is_clear = abs(difference) > estimate.half_width and higher is not None
-    is_better = (difference > 0) == higher if is_clear else None
     if not incomparable and estimate.count < MIN_SEEDS:
         seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
         incomparable = f"{seeds} no interval worth a verdict"
@@ -249,9 +241,10 @@ def describe_cell(
         kind, reason = NOT_COMPARABLE, incomparable
     else:
         tolerance, origin = find_tolerance(paper, row, key, printed, data)
-        kind, side = compare_estimate(estimate, printed, tolerance, higher, digits)
+        better = column.higher_is_better
+        kind, side = compare_estimate(estimate, printed, tolerance, better, digits)
         reason = f"the interval {side} {printed:g} ± {tolerance:.2g}, {origin}"
-    return cell._replace(difference=signed, is_better=is_better, kind=kind, reason=reason)
+    return cell._replace(difference=signed, kind=kind, reason=reason)
 
 
 def find_tolerance(

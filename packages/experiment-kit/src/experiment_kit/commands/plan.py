@@ -44,6 +44,7 @@ def plan_tables(
     # here, since these take seconds to import
     from experiment_kit.commands.table import CellOptions
     from experiment_kit.launch.options import make_folders
+    from experiment_kit.pages.tables import print_page_table
     from experiment_kit.papers import cost
     from experiment_kit.papers.spec import find_tables
 
@@ -58,7 +59,7 @@ def plan_tables(
     console.print(f"{count} cells; planning their runs", highlight=False)
     runs = cost.plan_costs(cells, Path(folder), console)
     for listing in cost.tabulate_costs(runs):
-        console.print(listing)
+        print_page_table(listing, console)
     console.print(cost.EXPLANATION, highlight=False)
     for sentence in cost.list_missing({*runs.loc[~runs["is_done"], "experiment"]}):
         console.print(sentence, highlight=False)

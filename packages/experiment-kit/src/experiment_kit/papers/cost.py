@@ -16,7 +16,6 @@ from jsonargparse import Namespace
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
-from rich.table import Column, Table
 
 from experiment_kit.cli import AppCLI
 from experiment_kit.data.download import (
@@ -41,6 +40,7 @@ from experiment_kit.launch.plan import (
     load_app,
     plan_configs_and_runs,
 )
+from experiment_kit.pages.tables import PageTable
 from experiment_kit.papers.spec import Cell
 from experiment_kit.papers.values import PAPER_NAMES, load_table
 from experiment_kit.run import config_hash, write_atomically
@@ -156,7 +156,7 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
     return min(bounds, default=None)
 
 
-def tabulate_costs(runs: pd.DataFrame) -> Iterator[Table]:
+def tabulate_costs(runs: pd.DataFrame) -> Iterator[PageTable]:
     """Yield the costs of one table by row, or those of each paper by table, and of all papers."""
     if runs["table"].nunique() == 1:
         yield _tabulate_groups(runs["table"][0], runs, "row")
@@ -167,17 +167,11 @@ def tabulate_costs(runs: pd.DataFrame) -> Iterator[Table]:
         yield _tabulate_groups("all papers", runs, "paper")
 
 
-def _tabulate_groups(title: str, runs: pd.DataFrame, by: str) -> Table:
+def _tabulate_groups(title: str, runs: pd.DataFrame, by: str) -> PageTable:
     """Return a line for each group of runs, and their sum; runs that groups share count once."""
-    columns = (Column(name, justify="right", no_wrap=True)
-               for name in ("runs", "done", "FLOPs left", "minutes here"))  # fmt: skip
-    options: dict[str, Any] = {"title_justify": "left", "show_edge": False, "pad_edge": False}
-    listing = Table(Column("", overflow="fold"), *columns, title=title, **options)
-    for label, own in runs.groupby(by, sort=False):
-        listing.add_row(escape(str(label)), *_sum_runs(own))
-    listing.add_section()
-    listing.add_row("in all", *_sum_runs(runs), style="bold")
-    return listing
+    groups = [*runs.groupby(by, sort=False), ("in all", runs)]
+    head = [by, "runs", "done", "FLOPs left", "minutes here"]
+    return PageTable(title, head, [[str(label), *_sum_runs(own)] for label, own in groups])
 
 
 def _sum_runs(runs: pd.DataFrame) -> tuple[str, str, str, str]:

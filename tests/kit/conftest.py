@@ -30,4 +30,4 @@ def make_measurement(**fields):
         **{"table": "agf-table-1", "row": "agf", "column": "heartbeat", "profile": "small"},
         **{"protocol": "validation", "seed": 0, "value": 70.0, "run": "0123456789"},
     }
-    return first | {"commit": "unknown", "weights_source": "", "versions": ""} | fields
+    return first | {"commit": "unknown", "weights_source": ""} | fields

@@ -94,7 +94,7 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
     assert len(results.runs) == len(measurements) + 1
     text = files[0].read_text()
     assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000," in text
-    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,," in text
+    assert "agf-table-1,agf,pems_sf,paper,test,0,91.3000,0123456789,unknown,\n" in text
 
 
 def test_the_terminal_shows_the_measured_cells_beside_the_printed_ones():

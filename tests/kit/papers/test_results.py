@@ -130,13 +130,13 @@ def test_a_file_reads_back_with_two_decimals_more_than_the_table(spec, tmp_path)
         path = tmp_path / "t.csv"
         table_results.write_results(path, results)
         head, line, _ = path.read_text().splitlines()
-        assert head == ",".join(COLUMNS[:-1])  # no version is known
+        assert head == ",".join(COLUMNS)
         place = "agf-table-1,agf,heartbeat,small,validation,0"
         assert line == f"{place},{text},0123456789,unknown,"
         pd.testing.assert_frame_equal(read_results(path), results.runs)
 
 
-HEAD, PLACE = ",".join(COLUMNS[:-1]), "agf-table-1,agf,heartbeat,small,validation"
+HEAD, PLACE = ",".join(COLUMNS), "agf-table-1,agf,heartbeat,small,validation"
 GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 

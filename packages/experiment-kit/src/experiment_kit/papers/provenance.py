@@ -30,7 +30,7 @@ RUNS = "runs.jsonl"  # beside the tables
 POINTS = 24  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _CURVES = r"train/loss|val/.*"
-_OWN_PACKAGES = ("attention-core", "experiment-kit")
+_VERSIONS = ("python", "torch", "lightning")
 
 
 def publish_runs(folders: Iterable[Path], out: Path) -> None:
@@ -126,7 +126,7 @@ def tabulate_section(
         value = f"{line.value:.{digits[line.column] + EXTRA_DECIMALS}f}"
         value += describe_selection(results.spec, line.row, published.get(line.run, {}))
         commit = NOT_RECORDED if line.commit == UNKNOWN else line.commit
-        machine = describe_machine(published.get(line.run, {}), line.versions)
+        machine = describe_machine(published.get(line.run, {}))
         lines.append([headings[line.column], str(line.seed), value, line.run, commit, machine])
     return lines
 
@@ -140,10 +140,12 @@ def describe_selection(spec: TableSpec, row: str, run: Mapping[str, Any]) -> str
     return f" ({', '.join(f'{key}={value}' for key, value in found.items())})"
 
 
-def describe_machine(run: Mapping[str, Any], versions: str) -> str:
+def describe_machine(run: Mapping[str, Any]) -> str:
     """Say in which environment a run finished; the commit tells the version of our packages."""
     last = [{}, *run.get("starts", ())][-1]
-    known = [v for v in versions.split("; ") if v and v.partition(" ")[0] not in _OWN_PACKAGES]
+    code = next((run[name].get("environment") or {} for name in REPORTS if name in run), {})
+    versions = {"python": code.get("python"), **code.get("versions", {})}
+    known = [f"{name} {versions[name]}" for name in _VERSIONS if versions.get(name)]
     if last.get("device"):
         threads = last.get("threads")
         known.append(f"{last['device']}, {threads} thread{'s' * (threads != 1)}")

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from experiment_kit.environment import PACKAGES
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.spec import PAPER, Cell, Setting, TableSpec
@@ -18,7 +17,6 @@ from experiment_kit.papers.values import PaperTable, count_tests
 from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import is_finite, read_report
 
-_VERSIONS = ("python", *PACKAGES)
 CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]
 EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
@@ -33,7 +31,6 @@ MIN_SEEDS = 3  # for a verdict
 TYPES = {
     **dict.fromkeys(("table", "row", "column", "profile", "protocol"), str),
     **{"seed": int, "value": float, "run": str, "commit": str, "weights_source": str},
-    "versions": str,
 }
 COLUMNS = [*TYPES]
 Measurement = dict[str, Any]  # a line
@@ -153,7 +150,6 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         raise UserError(f"{path} has no finite {cell.metric} for {cell.table}; it has {found}")
     code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
-    known = {"python": code.get("python"), **code.get("versions", {})}
     return {
         **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
         "profile": experiment.profile,
@@ -162,7 +158,6 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
         "run": Run(folder).hash,
         "commit": f"{str(commit)[:10]}{MODIFIED if modified else ''}" if commit else UNKNOWN,
         "weights_source": str(content.get("weights_source", "")),
-        "versions": "; ".join(f"{name} {known[name]}" for name in _VERSIONS if known.get(name)),
     }
 
 
@@ -192,8 +187,7 @@ def read_results(path: Path) -> pd.DataFrame:
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
     kinds = ValueError, KeyError, OverflowError
     with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "):
-        frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)
-        frame = frame.assign(versions=frame.get("versions", ""))[COLUMNS]
+        frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)[COLUMNS]
     if not frame["value"].map(is_finite).all():
         raise UserError(f"{path} cannot be read: every line needs a seed and a finite value")
     return frame
@@ -205,12 +199,11 @@ def open_results(folder: Path, spec: TableSpec) -> TableResults:
 
 
 def write_results(path: Path, results: TableResults) -> None:
-    """Write the lines of a table, the whole file or nothing; without versions if none is known."""
+    """Write the lines of a table, the whole file or nothing."""
     digits = results.runs["column"].map(results.spec.decimals) + EXTRA_DECIMALS
     values = (f"{value:.{n}f}" for value, n in zip(results.runs["value"], digits, strict=True))
     lines = results.runs.assign(value=[*values])
-    columns = COLUMNS if lines["versions"].any() else COLUMNS[:-1]
-    write_atomically(path, lines.to_csv(index=False, lineterminator="\n", columns=columns))
+    write_atomically(path, lines.to_csv(index=False, lineterminator="\n"))
 
 
 def describe_cell(

@@ -43,9 +43,8 @@ _REFUSED = {
     BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
     LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
     SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
+    ModelPruning: "a checkpoint has no masks, so that a stopped run would not resume",
 }
-# arguments with which the tested weights are those that were validated, also after a resume
-_PRUNING = {"make_pruning_permanent": True, "use_lottery_ticket_hypothesis": False}
 
 
 class StepSeed(Callback):
@@ -224,18 +223,13 @@ class ProgressFile(Callback):
             self.path.unlink(missing_ok=True)
 
 
-def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:
+def check_callbacks(callbacks: Sequence[Any], model: Any) -> None:
     """Refuse callbacks whose effect no result would show, and two that would share a state.
 
     Those that do not suit the model are refused as well.
     """
-    for callback, config in zip(callbacks, configs, strict=True):
+    for callback in callbacks:
         reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
-        if isinstance(callback, ModelPruning):
-            given, wanted = config.init_args, _PRUNING.items()
-            reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
-            if "_structured" in str(given.pruning_fn):
-                reasons.append("pruning_fn must be unstructured: biases have one dimension")
         if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
             reasons.append(f"{type(model).__name__} has no backbone")
         for reason in reasons:

@@ -18,7 +18,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, GradientAccumulationScheduler
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import prune
 from torchmetrics import Metric
 
 from experiment_kit.errors import EXIT_STATUS, UserError
@@ -120,13 +119,6 @@ def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:
     return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
 
 
-def find_masks(module: LightningModule) -> dict[str, Tensor]:
-    """Return the masks of pruned weights, which Lightning multiplies into the weights it saves."""
-    masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
-    pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
-    return {name: masks[name] for name in masks.keys() & pruned}
-
-
 def get_local(x: Tensor) -> Tensor:
     """Return the part of a tensor that is on this device."""
     return x.to_local() if isinstance(x, DTensor) else x
@@ -182,8 +174,8 @@ class ResumableCheckpoint(Checkpoint):
             states *= trainer.world_size
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
-        state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
-        checkpoint["resumable"] = {**state, "masks": find_masks(module)}
+        stopped = trainer.should_stop
+        checkpoint["resumable"] = {"newest": newest, "ranks": states, "stopped": stopped}
 
     def on_train_start(self, trainer: Any, module: LightningModule) -> None:
         """Restore the states of metrics; defer signals."""
@@ -191,9 +183,6 @@ class ResumableCheckpoint(Checkpoint):
             saved = ranks[trainer.global_rank % len(ranks)]
             for name, metric in find_metrics(module):
                 vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
-        for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
-            owner, _, weight = name.rpartition(".")
-            prune.custom_from_mask(module.get_submodule(owner), weight, mask)
         for callback in trainer.callbacks:
             if isinstance(callback, GradientAccumulationScheduler):  # within an epoch, too
                 callback.on_train_epoch_start(trainer)

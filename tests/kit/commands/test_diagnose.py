@@ -89,7 +89,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("vit_tiny_patch16_224",), "has none of the forms timm:NAME, hf:FOLDER"),
     (("timm:resnet18", "--samples=1"), "ResNet has no attention"),
-    (("timm:vit_tinny_patch16_224",), "the nearest are: vit_tiny_patch16_224"),
+    (("timm:vit_tinny_patch16_224",), "(did you mean vit_tiny_patch16_224"),
     (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png is no text"),
     (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
     (("hf:{folder}/diverged",), "layer 1 (encoder.layer.1.attention.self) is the first whose"),

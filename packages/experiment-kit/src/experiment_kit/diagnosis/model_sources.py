@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -22,8 +21,9 @@ from experiment_kit.data.download import (
 )
 from experiment_kit.diagnosis.checkpoint_files import load_weights
 from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
-from experiment_kit.errors import UserError, convert_user_errors, import_library
+from experiment_kit.errors import UserError, convert_user_errors, import_library, suggest_name
 from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
+from experiment_kit.training.spectral_monitor import crop_batch
 
 FORMS = (
     "timm:NAME, hf:FOLDER (or a hub id, a model type, minilm), run:FOLDER, start:FOLDER, "
@@ -108,8 +108,7 @@ def load_timm(name: str, random: bool = False) -> ModelSource:
     """Build a model of timm, with random weights or with those of the hub."""
     timm = import_library("timm")
     if not timm.is_model(name):
-        near = get_close_matches(name, timm.list_models(), 3, 0.4)
-        raise UserError(f"timm has no model {name!r}; the nearest are: {', '.join(near) or 'none'}")
+        raise UserError(f"timm has no model {name!r}{suggest_name(name, timm.list_models())}")
     folder, weights = _fetch_weights(list_timm_files, name, random)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
@@ -292,15 +291,12 @@ def load_run(
     batches = iter(loader)
     first = next(batches)
 
-    def crop_batch(batch: Any) -> tuple[tuple[Any, ...], Tensor | None]:
-        if samples:
-            # a batch whose parts do not all have the samples on axis 0 has a method of its own
-            cut = getattr(batch, "first", lambda count: [part[:count] for part in batch])
-            batch = cut(samples)
+    def split_batch(batch: Any) -> tuple[tuple[Any, ...], Tensor | None]:
+        batch = crop_batch(batch, samples) if samples else batch
         return tuple(batch), module.token_mask(batch)
 
     what = ", ".join(map(str, files)) if files else "the run's validation data"
     epoch = "best epoch" if load is load_best_epoch else "first step"
     note = f"The weights are those of the {epoch} of {folder}; the batch is of {what}."
     network = PredictStep(module.cpu(), first).eval()
-    return network, map(crop_batch, chain([first], batches)), note
+    return network, map(split_batch, chain([first], batches)), note

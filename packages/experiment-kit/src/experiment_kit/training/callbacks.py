@@ -4,7 +4,6 @@ import hashlib
 import math
 import random
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
@@ -84,9 +84,9 @@ class FiniteSteps(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, module: Any, optimizer: Any) -> None:
         """Stop before the gradient spreads into the weights."""
         found = (w.grad for group in optimizer.param_groups for w in group["params"])
-        bound = bound_gradients([grad for grad in found if grad is not None])
+        norm = get_total_norm([get_local(grad) for grad in found if grad is not None])
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
-        total = sum(self.losses, torch.zeros_like(bound) if is_scaled else bound)
+        total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
             raise UserError(
@@ -102,22 +102,6 @@ class FiniteSteps(Callback):
             return f"the training loss is {lost[0]}"
         gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
         return f"the gradient of {find_nonfinite(gradients) or 'a weight'} is nan or infinite"
-
-
-def bound_gradients(gradients: Sequence[Tensor]) -> Tensor:
-    """Return 1, or infinity where an entry is nan or infinite: a norm takes several times as long.
-
-    torch's own check for its scaler multiplies the gradients by 1 in place.
-    """
-    by_kind = defaultdict(list)
-    for gradient in gradients:
-        by_kind[gradient.dtype].append(get_local(gradient))
-    bound = torch.ones(())
-    for alike in by_kind.values():
-        found = torch.zeros(1, device=alike[0].device)
-        torch._amp_foreach_non_finite_check_and_unscale_(alike, found, torch.ones_like(found))
-        bound = bound.to(found) / (1 - found)
-    return bound
 
 
 class FirstEpochsValidation(Callback):

@@ -1,7 +1,7 @@
 """The TensorBoard logger of a run, and its end: scores, hyperparameters, and the result."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch.utils.tensorboard.summary import hparams
 
+from experiment_kit.app_files import flatten_row
 from experiment_kit.run import Run, parse_step
 from experiment_kit.training.callbacks import EpochTimer
 from experiment_kit.training.lightning_patches import BestCheckpoint
@@ -52,7 +53,11 @@ def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float
     {'K': 3, 'model.filter': 'GFSA', 'model.filter.learn': 'wK', 'seed': 0}
     """
     run, data = config.get("run", {}), config.get("data", {}).get("init_args", {})
-    model = dict(_flatten(config.get("model", {}), "model."))
+    model: dict[str, Any] = {}
+    for key, value in flatten_row({"model": config.get("model", {})}):
+        name = key.replace(".init_args", "").removesuffix(".class_path")
+        value = value.rpartition(".")[2] if key.endswith(".class_path") else value
+        model[name] = " ".join(map(str, value)) if isinstance(value, list) else value
     orders = (model.get(f"model.{slot}.K") for slot in _SLOTS)
     found = {"K": next((K for K in orders if K is not None), None)}
     found |= {"data": "-".join(filter(None, (run.get("data"), run.get("backbone"))))}
@@ -83,18 +88,6 @@ def log_hyperparameters(
         for summary in hparams({**parameters, **tested}, {monitor: 0.0}):
             logger.experiment._get_file_writer().add_summary(summary)
         logger.experiment.close()
-
-
-def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            if "class_path" in value:
-                yield name, value["class_path"].rpartition(".")[2]
-                value = value.get("init_args", {})
-            yield from _flatten(value, f"{name}.")
-        else:
-            yield name, " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def score_and_write_result(cli: Any, seconds: float) -> None:

@@ -214,7 +214,7 @@ class SpectralMonitor(Callback):
             loaders = trainer.val_dataloaders or trainer.train_dataloader
         batch = next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders))
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
-        batch = _crop_batch(batch, self._count_samples(first))
+        batch = crop_batch(batch, self._count_samples(first))
         batch = trainer.precision_plugin.convert_input(batch)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
         mask = module.token_mask(batch) if hasattr(module, "token_mask") else None
@@ -260,7 +260,9 @@ def choose_period(step: int, every_n_steps: int) -> int:
     return every_n_steps * 2 ** max(0, doublings)
 
 
-def _crop_batch(batch: Any, count: int) -> Any:
+def crop_batch(batch: Any, count: int) -> Any:
+    """Return the first samples of a batch."""
+
     def crop(part: Any) -> Any:
         few = part[:count]
         return few.clone() if isinstance(few, Tensor) else few

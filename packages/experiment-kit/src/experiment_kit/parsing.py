@@ -93,13 +93,9 @@ class ConfigFile(ActionConfigFile):
                 found["model"] = own
             values = json.dumps(found)
         elif not isfile(name):
-            kind, _, entry = name.partition("/")
             kinds = ["data", *(file.removesuffix("s") for file in KIND_FILES)]
-            if entries := read_entries(parser.package, kind):
-                close = suggest_name(entry, entries) or ": there are " + ", ".join(entries)
-            else:
-                known = (f"{k}/{e}" for k in kinds for e in read_entries(parser.package, k))
-                close = suggest_name(name, ["base", *known])
+            known = [f"{k}/{e}" for k in kinds for e in read_entries(parser.package, k)]
+            close = suggest_name(name, ["base", *known])
             raise UserError(f"-c {name}: there is no such file, and no such config{close}")
         errors = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
         with convert_user_errors(*errors, prefix=f"{name}: "):

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -129,42 +128,40 @@ class EpochTimer(Callback):
     """
 
     def __init__(self) -> None:
-        self.epochs: list[float] = []
-        self.before = 0.0  # seconds of this epoch, until the clock last stopped
+        self.seconds, self.epochs = 0.0, 0
         self.began: float | None = None  # null while the clock stands
         self.test: float | None = None
 
     def collect_metrics(self) -> dict[str, float]:
         """Return `time/epoch`, the mean over epochs, and `time/test`, if they were timed."""
-        found = {"time/epoch": fmean(self.epochs or [0.0]), "time/test": self.test}
+        found = {"time/epoch": self.seconds / max(1, self.epochs), "time/test": self.test}
         return {name: seconds for name, seconds in found.items() if seconds}
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Add the times so far."""
-        checkpoint["seconds"] = {"epochs": self.epochs, "before": self._measure_epoch(trainer)}
+        """Add the time so far."""
+        checkpoint["timer"] = {"seconds": self._measure(trainer), "epochs": self.epochs}
 
     def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Continue the times."""
-        vars(self).update(checkpoint.get("seconds", {}))
+        """Continue the time."""
+        vars(self).update(checkpoint.get("timer", {}))
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Start an epoch."""
-        self.before, self.began = 0.0, _read_clock(trainer)
-
-    def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
-        """Stop the timer."""
-        self.before, self.began = self._measure_epoch(trainer), None
-
-    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Go on after a validation within the epoch or in a resumed epoch."""
+        """Start the clock, unless it goes."""
         if self.began is None:
             self.began = _read_clock(trainer)
 
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        """Go on after a validation within the epoch or in a resumed epoch."""
+        self.on_train_epoch_start(trainer)
+
+    def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
+        """Stop the clock."""
+        self.seconds, self.began = self._measure(trainer), None
+
     def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Keep the time of the epoch."""
-        if seconds := self._measure_epoch(trainer):
-            self.epochs.append(seconds)
-        self.before, self.began = 0.0, None
+        """Count the epoch."""
+        self.on_validation_start(trainer)
+        self.epochs += 1
 
     def on_test_start(self, *_: Any) -> None:
         """Start a test pass."""
@@ -174,8 +171,8 @@ class EpochTimer(Callback):
         """Keep the test pass; its metrics have been computed, so that no kernel is running."""
         self.test = time.perf_counter() - self.test_began
 
-    def _measure_epoch(self, trainer: Trainer) -> float:
-        return self.before + (0.0 if self.began is None else _read_clock(trainer) - self.began)
+    def _measure(self, trainer: Trainer) -> float:
+        return self.seconds + (0.0 if self.began is None else _read_clock(trainer) - self.began)
 
 
 def _read_clock(trainer: Any) -> float:

@@ -1,4 +1,4 @@
-"""Files and folders: those of people, caches that are made of them, and the identity of data.
+"""Files and folders of people, and the identity of data.
 
 `data.json` in the folder of a run records its data at its start. It is no part of the config's
 hash, as a run may move to another machine before its data is there.
@@ -9,18 +9,15 @@ import heapq
 import json
 import os
 import re
-import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, has_content, write_atomically, write_folder_once
+from experiment_kit.run import Run, write_atomically
 from experiment_kit.run_files import read_mapping
 
-MANIFEST = "manifest.json"  # the size of each file, by its name
 MAX_FILES = 1000  # whose content identifies a run's data; all are counted
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
@@ -28,37 +25,6 @@ _HIDDEN = re.compile(
     r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
     r"((eh)?thumbs\.db|desktop\.ini)$)"
 )
-
-
-def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
-    """Return a folder that `write` fills; fill it anew, with a warning, where a file is not whole.
-
-    A whole file has the size that it had when it was written.
-    """
-
-    def write_all(new: Path) -> None:
-        if has_content(folder):
-            why = f"{find_damaged(folder)[0]} is missing or not as it was written"
-            print(f"warning: {folder} is made anew: {why}", file=sys.stderr)
-        write(new)
-        write_atomically(new / MANIFEST, json.dumps(_measure_files(new), indent=1) + "\n")
-
-    write_folder_once(folder, write_all, lambda path: not find_damaged(path))
-    return folder
-
-
-def find_damaged(folder: Path) -> list[str]:
-    """Return the files that are missing or cut; the manifest, where it cannot be read."""
-    with suppress(OSError, ValueError, AttributeError):
-        known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        sizes = _measure_files(folder)
-        return [name for name, size in known.items() if sizes.get(name) != size]
-    return [MANIFEST]
-
-
-def _measure_files(folder: Path) -> dict[str, int]:
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
 def is_hidden(path: str) -> bool:

@@ -22,6 +22,7 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
 from experiment_kit.errors import UserError
@@ -31,8 +32,6 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     ResumableCheckpoint,
-    find_nonfinite,
-    get_local,
 )
 from experiment_kit.training.lightning_patches import State
 
@@ -83,7 +82,7 @@ class FiniteSteps(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, module: Any, optimizer: Any) -> None:
         """Stop before the gradient spreads into the weights."""
         found = (w.grad for group in optimizer.param_groups for w in group["params"])
-        norm = get_total_norm([get_local(grad) for grad in found if grad is not None])
+        norm = get_total_norm([_get_local(grad) for grad in found if grad is not None])
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
         total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
         # if one rank stops, all do
@@ -100,7 +99,13 @@ class FiniteSteps(Callback):
         if lost := [loss.item() for loss in self.losses if not loss.isfinite()]:
             return f"the training loss is {lost[0]}"
         gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
-        return f"the gradient of {find_nonfinite(gradients) or 'a weight'} is nan or infinite"
+        wrong = [name for name, x in gradients.items() if not _get_local(x).isfinite().all()]
+        return f"the gradient of {[*wrong, 'a weight'][0]} is nan or infinite"
+
+
+def _get_local(x: Tensor) -> Tensor:
+    """Return the part of a tensor that is on this device."""
+    return x.to_local() if isinstance(x, DTensor) else x
 
 
 class FirstEpochsValidation(Callback):

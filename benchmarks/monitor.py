@@ -16,7 +16,7 @@ from measure import select_clock
 from rich.table import Table
 
 PERIOD = SpectralMonitor().every_n_steps
-STEPS, EVERY = 44, 2  # 20 measurements before the last, two of them full, with figures
+STEPS, EVERY = 44, 2  # 20 measurements before the last, two of them with figures
 RUNS: dict[str, tuple[AppSpec, tuple[str, ...]]] = {
     "vision, digits, DeiT-Ti + GFSA, batch 32": (
         attention_vision.APP,
@@ -50,7 +50,7 @@ class StepTimer(Callback):
     def _keep_measurement(self) -> None:
         if self.monitor.untimed_seconds > self.measured:
             self.measured = self.monitor.untimed_seconds
-            self.measurements[self.monitor.newest["full"]].append(self.clock() - self.ended)
+            self.measurements[self.monitor.newest["figures"]].append(self.clock() - self.ended)
 
 
 def time_run(app: AppSpec, overlays: tuple[str, ...], device: str, quick: bool) -> StepTimer:

@@ -24,7 +24,7 @@ def measure(*layers: nn.Module) -> dict:
     """The measures of attention layers, one after the other."""
     model = nn.Sequential(*layers)
     report = diagnose(model, torch.randn(3, 7, DIM), mechanisms=[])
-    return list_measures(report, full=True) | collect_coefficients(model)
+    return list_measures(report) | collect_coefficients(model)
 
 
 def filtered() -> SelfAttention:
@@ -57,14 +57,13 @@ def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     coefficients = {"b.0.filter.w0": [0.0, 0.0], "b.2.filter.wK": [1.0, 3.0], "t.tokens.s": [2.0]}
     depth = [dict.fromkeys(PROFILE, value) for value in (0.5, 9.0, 1.0, 9.0, 2.0)]
     measures = {"depth": depth, "coefficients": coefficients, "frozen": ["b.0.filter.w0"]}
-    measures |= {"attention": ["b.0", "b.1", "b.2"], "condition_number": [9.0, None]}
+    measures |= {"attention": ["b.0", "b.1", "b.2"]}
     scalars = name_scalars(measures)
     places = {"embedding": 0.5, "layer_01": 1.0, "layer_03": 2.0}
     assert scalars == {
         **{f"val_smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
         "weights/wK/layer_02": 2.0,
         "weights/s/layer_00": 2.0,
-        "weights/condition_number/layer_00": 9.0,
     }
     groups = {tag.partition("/")[0] for tag in scalars}
     assert sorted({"train", "val", *groups}) == ["train", "val", "val_smoothing", "weights"]

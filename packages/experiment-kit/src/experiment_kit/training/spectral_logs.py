@@ -52,8 +52,7 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """Return the scalars of a measurement by their tags.
 
     `val_smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as
-    figures show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels, and
-    `weights/condition_number/layer_<i>`, of the attention of block i, both from 0 on.
+    figures show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels.
     """
     count = len(measures["depth"])
     scalars = {
@@ -62,11 +61,7 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
         for depth, layer in enumerate(measures["depth"])
         if depth in (0, count // 2, count - 1)
     }
-    scalars |= {tag: mean(values) for tag, values in list_trained(measures)}
-    for i, number in enumerate(measures.get("condition_number", [])):
-        if number is not None:
-            scalars[f"weights/condition_number/layer_{i:02}"] = number
-    return scalars
+    return scalars | {tag: mean(values) for tag, values in list_trained(measures)}
 
 
 def log_measures(loggers: Iterable[Any], step: int, measures: Measures, figures: bool) -> None:

@@ -31,8 +31,7 @@ from experiment_kit.training.spectral_logs import (
 )
 
 TOKEN_MEASURES = ("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank")
-_LIGHT = ("tokens", "responses")
-_FULL = (*_LIGHT, "maps", "weights")  # without decompositions of maps, which take longest
+_MEASURES = ("tokens", "responses")
 _COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
 
 
@@ -76,9 +75,8 @@ class SpectralMonitor(Callback):
 
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
     to each frequency, and the filter's coefficients; as scalars in every logger, and the newest of
-    them in `spectral.json` of the trainer's `default_root_dir`. Condition numbers, singular values,
-    and figures for TensorBoard, which take longer, are made at every tenth measurement and at the
-    end.
+    them in `spectral.json` of the trainer's `default_root_dir`. Figures for TensorBoard, which take
+    longer, are drawn at every tenth measurement and at the end.
 
     It takes any LightningModule that `diagnose` takes, without changing it:
 
@@ -115,13 +113,13 @@ class SpectralMonitor(Callback):
         if self.every_n_steps and step != self.newest["step"]:
             period = choose_period(step, self.every_n_steps)
             if step % period == 0:
-                self._measure(trainer, module, full=step // period % 10 == 0)
+                self._measure(trainer, module, figures=step // period % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Measure the trained model, and print a summary."""
-        is_measured = self.newest["step"] == trainer.global_step and self.newest["full"]
-        if self.every_n_steps and not is_measured:
-            self._measure(trainer, module, full=True)
+        is_drawn = self.newest["step"] == trainer.global_step and self.newest["figures"]
+        if self.every_n_steps and not is_drawn:
+            self._measure(trainer, module, figures=True)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
             print(measures["verdict"], describe_coefficients(measures), sep="\n", flush=True)
@@ -137,7 +135,7 @@ class SpectralMonitor(Callback):
             self.newest = checkpoint["spectral"]
             self._record(trainer)
 
-    def _measure(self, trainer: Any, module: Any, full: bool) -> None:
+    def _measure(self, trainer: Any, module: Any, figures: bool) -> None:
         if trainer.fast_dev_run:
             return
         began = time.perf_counter()
@@ -148,14 +146,14 @@ class SpectralMonitor(Callback):
             measures = collect_coefficients(module)
             # on all ranks: with sharded weights, a single rank would wait for the others forever
             with trainer.precision_plugin.forward_context():
-                measures |= self._measure_layers(trainer, module, full)
+                measures |= self._measure_layers(trainer, module)
             for part in list_sharded(module):
                 part.reshard()
-        self.newest = {"step": trainer.global_step, "full": full, "measures": measures}
+        self.newest = {"step": trainer.global_step, "figures": figures, "measures": measures}
         self._record(trainer)
         self.untimed_seconds += time.perf_counter() - began
 
-    def _measure_layers(self, trainer: Any, module: Any, full: bool) -> Measures:
+    def _measure_layers(self, trainer: Any, module: Any) -> Measures:
         try:
             check_wrapped(module, _COMPILERS)
             if self.call is None:
@@ -164,18 +162,18 @@ class SpectralMonitor(Callback):
                 self.planned = self.planned or plan_run(module, self.call)
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
-                report = measure_run(self.planned, chosen, None, _FULL if full else _LIGHT)
+                report = measure_run(self.planned, chosen, None, _MEASURES)
         except (ValueError, torch.linalg.LinAlgError) as error:
             self.planned = None
             rank_zero_warn(f"the spectral monitor measures no tokens: {error}")
             return {"depth": [], "response": [], "attention": []}
-        return list_measures(report, full)
+        return list_measures(report)
 
     def _record(self, trainer: Any) -> None:
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
             step, measures = self.newest["step"], self.newest["measures"]
-            log_measures(trainer.loggers, step, measures, self.newest["full"])
+            log_measures(trainer.loggers, step, measures, self.newest["figures"])
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:
@@ -226,27 +224,20 @@ class SpectralMonitor(Callback):
         return max(1, min(self.samples, self.samples * 512**2 // length**2))
 
 
-def list_measures(report: Diagnosis, full: bool) -> Measures:
+def list_measures(report: Diagnosis) -> Measures:
     """Return what is kept of a diagnosis; the responses are means over heads.
 
-    A layer that is used several times is one in `attention` and `condition_number`.
+    A layer that is used several times is one in `attention`.
     """
     layers = report.layers
-    found = [layers[0].steps.get("input"), *(layer.output for layer in layers)]
-    tokens = [x for x in found if x is not None]
-    with_maps = [layer for layer in layers if layer.responses]
-    by_name = {layer.name: layer for layer in layers}
-    measures: Measures = {
-        "depth": [{name: getattr(x, name) for name in TOKEN_MEASURES} for x in tokens],
-        "response": [torch.tensor(layer.responses).mean(0).tolist() for layer in with_maps],
-        "attention": list(by_name),
+    tokens = [layers[0].steps.get("input"), *(layer.output for layer in layers)]
+    responses = [torch.tensor(layer.responses) for layer in layers if layer.responses]
+    return {
+        "depth": [{name: getattr(x, name) for name in TOKEN_MEASURES} for x in tokens if x],
+        "response": [response.mean(0).tolist() for response in responses],
+        "attention": list(dict.fromkeys(layer.name for layer in layers)),
+        "verdict": report.verdict,
     }
-    if full:
-        measures["map_cosine"] = [layer.map_cosine for layer in with_maps]
-        measures["singular_values"] = tokens[-1].singular_values if tokens else []
-        measures["condition_number"] = [layer.condition_number for layer in by_name.values()]
-        measures["verdict"] = report.verdict
-    return measures
 
 
 def list_sharded(model: nn.Module) -> list[FSDPModule]:

@@ -213,7 +213,7 @@ class PaddedClassifier(LightningModule):
 def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:
     module, whole, watch = PaddedClassifier(), batch(), SpectralMonitor()
     for _ in range(2):  # planned once
-        found = watch._measure_layers(stand_in(whole), module, full=False)
+        found = watch._measure_layers(stand_in(whole), module)
     report = diagnose(module.net, tuple(whole), mask=whole[1], measures="light")
     for name in monitor.TOKEN_MEASURES:
         assert [depth[name] for depth in found["depth"]] == report.curve(name)

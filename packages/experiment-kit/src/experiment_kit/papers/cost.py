@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import torch
 from jsonargparse import Namespace
+from lightning.fabric.utilities.throughput import measure_flops
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
@@ -45,7 +46,6 @@ from experiment_kit.papers.spec import Cell
 from experiment_kit.papers.values import PAPER_NAMES, load_table
 from experiment_kit.run import config_hash, write_atomically
 from experiment_kit.run_files import read_mapping, try_read
-from experiment_kit.training.efficiency import count_flops
 
 PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
 A100_FLOPS = 0.35 * 312e12  # per second: 35 % of the peak of 16-bit products
@@ -125,7 +125,7 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
             module, data = cli.build_model_and_data(shape_only=True)
             network = module.efficiency_network().eval().requires_grad_(False)
             inputs = module.example_inputs(data, 1)
-            return count_flops(lambda: network(*inputs)) // 2
+            return measure_flops(network, lambda: network(*inputs)) // 2
     except (UserError, NotImplementedError, RuntimeError, OSError):  # needs data or a vocabulary
         return None
 

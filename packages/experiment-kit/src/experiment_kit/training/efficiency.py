@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from attention_core import penalties
 from lightning.fabric import Fabric
+from lightning.fabric.utilities.throughput import measure_flops
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from experiment_kit.environment import describe_environment
 
@@ -56,14 +56,7 @@ def count_macs(network: nn.Module, inputs: Inputs) -> int:
     """
     # on the meta device nothing is computed, and fused attention is counted as its products
     network = copy.deepcopy(network).to("meta").eval().requires_grad_(False)
-    return count_flops(lambda: network(*(x.to("meta") for x in inputs))) // 2
-
-
-def count_flops(step: Callable[[], Any]) -> int:
-    """Count the FLOPs of a step as PyTorch does."""
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return counter.get_total_flops()
+    return measure_flops(network, lambda: network(*(x.to("meta") for x in inputs))) // 2
 
 
 def count_parameters(network: nn.Module) -> dict[str, int]:

@@ -23,8 +23,8 @@ from benchmarks.evidence.tables import format_table
 
 LAST = "layer_11"
 MEASURES = {
-    "token_cosine": f"val_smoothing/token_cosine/{LAST}",
-    "hfc_lfc": f"val_smoothing/hfc_lfc/{LAST}",
+    "token_cosine": f"val/smoothing/token_cosine/{LAST}",
+    "hfc_lfc": f"val/smoothing/hfc_lfc/{LAST}",
     "accuracy": "val/accuracy",
 }
 LABELS = {"token_cosine": "cosine of tokens", "hfc_lfc": "HFC/LFC", "accuracy": "accuracy in %"}

@@ -61,12 +61,10 @@ def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     scalars = name_scalars(measures)
     places = {"embedding": 0.5, "layer_01": 1.0, "layer_03": 2.0}
     assert scalars == {
-        **{f"val_smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
+        **{f"val/smoothing/{name}/{place}": x for name in PROFILE for place, x in places.items()},
         "weights/wK/layer_02": 2.0,
         "weights/s/layer_00": 2.0,
     }
-    groups = {tag.partition("/")[0] for tag in scalars}
-    assert sorted({"train", "val", *groups}) == ["train", "val", "val_smoothing", "weights"]
 
 
 def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
@@ -75,7 +73,7 @@ def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
     log_measures(loggers, 3, measures, figures=True)
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
-    depths = [f"val_smoothing/by_depth/{name}" for name in PROFILE]
+    depths = [f"val/smoothing_by_depth/{name}" for name in PROFILE]
     assert drawn == [*depths, "weights/frequency_response"]
 
 

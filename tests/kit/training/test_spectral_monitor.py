@@ -107,7 +107,7 @@ def test_a_module_around_timm_is_monitored(tmp_path, capsys) -> None:
     trainer = fit(module := ImageClassifier(), tmp_path, *images)
     found = json.loads((tmp_path / "spectral.json").read_text())
     assert (len(found["depth"]), len(found["response"]), found["step"]) == (3, 2, 6)
-    rows = [row for row in read_scalars(trainer) if row["val_smoothing/token_cosine/layer_01"]]
+    rows = [row for row in read_scalars(trainer) if row["val/smoothing/token_cosine/layer_01"]]
     assert [int(row["step"]) for row in rows] == [2, 4, 6, 6]
     shown = capsys.readouterr().out.splitlines()
     assert "token cosine" in shown[-2]

@@ -16,7 +16,7 @@ from experiment_kit.run import select_settings
 from experiment_kit.run_files import is_finite, read_config, read_mapping, read_result, try_read
 
 FILES = ("config.yaml", "environment.yaml", "log.txt", "result.json")  # that a run leaves
-_SHOWN = "train/loss|val/.*"
+_SHOWN = "train/loss|val/(?!smoothing).*"
 Curve = TypeVar("Curve", pd.Series, pd.DataFrame)
 
 

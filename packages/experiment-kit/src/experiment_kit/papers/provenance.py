@@ -29,7 +29,6 @@ NOT_RECORDED = "not recorded"
 RUNS = "runs.jsonl"  # beside the tables
 POINTS = 24  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
-_CURVES = r"train/loss|val/.*"
 _VERSIONS = ("python", "torch", "lightning")
 
 
@@ -59,7 +58,7 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
     known = {**(named._asdict() if named else {}), **config.get("run", {})}
     known |= reports.get("result") or {}
     starts = try_read(read_starts, folder) or []
-    curves = {tag: thin_curve(s, POINTS) for tag, s in read_scalars(folder, _CURVES).items()}
+    curves = {tag: thin_curve(s, POINTS) for tag, s in read_scalars(folder).items()}
     run = {
         **{name: known.get(name) for name in NAMES},
         **reports,

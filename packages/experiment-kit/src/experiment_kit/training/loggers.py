@@ -31,10 +31,8 @@ class RunLogger(TensorBoardLogger):
         super().__init__(run.folder, name="", version="", **options)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log curves; the epoch, which Lightning adds, would be the first chart by its own name."""
+        """Log curves; the epoch, which Lightning adds, would be the first chart."""
         curves = {name: x for name, x in metrics.items() if not name.startswith(("test/", "epoch"))}
-        if curves and "epoch" in metrics:
-            curves["train/epoch"] = metrics["epoch"]
         super().log_metrics(curves, step)
 
     def save(self) -> None:
@@ -58,6 +56,8 @@ def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float
         name = key.replace(".init_args", "").removesuffix(".class_path")
         value = value.rpartition(".")[2] if key.endswith(".class_path") else value
         model[name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    if "model.weight_decay" in model:  # the parameter groups have it, not that of the optimizer
+        model.pop("model.optimizer.weight_decay", None)
     orders = (model.get(f"model.{slot}.K") for slot in _SLOTS)
     found = {"K": next((K for K in orders if K is not None), None)}
     found |= {"data": "-".join(filter(None, (run.get("data"), run.get("backbone"))))}

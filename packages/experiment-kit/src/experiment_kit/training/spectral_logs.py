@@ -1,7 +1,7 @@
 """Log measures of over-smoothing: scalars to every logger, figures to TensorBoard.
 
-TensorBoard sorts charts by name: it begins with `train`, `val` and `val_smoothing`, and ends with
-the coefficients of mechanisms, in `weights`.
+TensorBoard sorts charts by name, and opens the first two groups: `train`, and `val`, which has
+`val/smoothing`. The coefficients of mechanisms, in `weights`, come last.
 """
 
 from collections import defaultdict
@@ -51,12 +51,12 @@ def describe_coefficients(measures: Mapping[str, Any]) -> str:
 def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     """Return the scalars of a measurement by their tags.
 
-    `val_smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as
+    `val/smoothing/<measure>/embedding`, and `layer_<i>` after the middle and the last block, as
     figures show all; `weights/<coefficient>/layer_<i>`, the mean over heads or channels.
     """
     count = len(measures["depth"])
     scalars = {
-        f"val_smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
+        f"val/smoothing/{name}/{f'layer_{depth - 1:02}' if depth else 'embedding'}": layer[name]
         for name in PROFILE
         for depth, layer in enumerate(measures["depth"])
         if depth in (0, count // 2, count - 1)
@@ -80,7 +80,7 @@ def _draw_figures(measures: Measures) -> dict[str, Any]:
     profile = {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
     # a figure each: TensorBoard shows images a third of a page wide, and these first
     figures = {
-        f"val_smoothing/by_depth/{name}": plot_depth_profiles({"": profile}, [name], width=_WIDTH)
+        f"val/smoothing_by_depth/{name}": plot_depth_profiles({"": profile}, [name], width=_WIDTH)
         for name in PROFILE
     }
     if measures["response"]:

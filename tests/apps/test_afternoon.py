@@ -14,6 +14,7 @@ from experiment_kit.cli import run_app
 from experiment_kit.run import Run
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.tuner import Tuner
 
 PAGE = (Path(__file__).parents[2] / "docs/own_data.md").read_text()
 QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
@@ -92,3 +93,7 @@ def test_a_module_of_ours_in_a_stock_trainer(folder) -> None:
     loaded = VisionClassifier.load_from_checkpoint(best.best_model_path)
     assert all(map(torch.equal, loaded.state_dict().values(), model.state_dict().values()))
     assert "test/accuracy" in trainer.test(model, Stripes(), ckpt_path="best", verbose=False)[0]
+    tuner = Tuner(Trainer(max_epochs=1, default_root_dir=folder, **options))
+    found = tuner.lr_find(model, datamodule=Stripes(640), num_training=40)
+    model.trainer.fit(model, Stripes())
+    assert model.trainer.optimizers[0].param_groups[0]["lr"] == found.suggestion()

@@ -182,7 +182,7 @@ def drop_chatter() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec|.*callbacks used to create the checkpoint")
     for name in ("utilities.rank_zero", "trainer.connectors.checkpoint_connector"):
         logging.getLogger(f"lightning.pytorch.{name}").addFilter(
-            lambda record: not re.search("litlogger|`weights_only`", record.getMessage())
+            lambda record: not re.search("litlogger|litmodels|`weights_only`", record.getMessage())
         )
 
 

@@ -33,7 +33,8 @@ class AttentionModule(LightningModule, ABC):
 
     It must define `training_step` (which returns `self.compute_training_loss(...)`), the steps of
     validation, test and prediction, `token_mask` if some tokens of a batch are padding,
-    `example_inputs`, and `build_param_groups` if the trained network is not `self.model`.
+    `example_inputs`, and `build_param_groups` if the trained network is neither `self.model` nor,
+    without that, the whole module.
 
     Args:
         filter: Class or function of num_heads that makes a function of the attention map.
@@ -77,6 +78,7 @@ class AttentionModule(LightningModule, ABC):
         self.slots |= {"reparam": reparam, "layers": layers}
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_norm_and_bias, self.schedule = decay_norm_and_bias, schedule
+        self.learning_rate: float | None = None  # set by Tuner.lr_find, else that of the optimizer
 
     def attach_slots(self, network: nn.Module, **options: Any) -> nn.Module:
         """Attach Plain to all layers, so that each map is monitored, and the slots to `layers`."""
@@ -118,13 +120,15 @@ class AttentionModule(LightningModule, ABC):
 
     def build_param_groups(self) -> list[dict[str, Any]]:
         """Return the parameter groups with and without weight decay, in this order."""
-        return optim.param_groups_weight_decay(self.model, self.weight_decay)
+        return optim.param_groups_weight_decay(getattr(self, "model", self), self.weight_decay)
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer over the parameter groups, and its schedule."""
         groups = self.build_param_groups()
         if self.decay_norm_and_bias:
             groups = [{**group, "weight_decay": self.weight_decay} for group in groups]
+        if self.learning_rate is not None:
+            groups = [{**group, "lr": self.learning_rate} for group in groups]
         optimizer = optim.build_optimizer(self.build_optimizer, groups)
         schedule = self.schedule or optim.ConstantSchedule()
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
@@ -143,7 +147,7 @@ class AttentionModule(LightningModule, ABC):
 
     def efficiency_network(self) -> nn.Module:
         """Return the network whose efficiency is measured."""
-        return self.model
+        return getattr(self, "model", self)
 
 
 def _build_dropping_filter(

@@ -84,7 +84,10 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
      "trainer.logger: Option 'path' is not accepted"),
     (["fit", *arguments("x", "--trainer.callbacks=tests.kit.test_arguments.Broken")],
      f"without a name (TypeError in {__file__}, line "),
-    (["fit", *arguments("x", "--model.filter=GFSAA")], "path string: GFSAA (did you mean GFSA?)"),
+    (["fit", *arguments("x", "--model.filter=gfsaa")], "path string: gfsaa (did you mean GFSA?)"),
+    (["fit", *arguments("x", "--model.fliter=GFSA")], "(did you mean model.filter"),
+    (["fit", *arguments("x", "--model.kernel=Perfomer")], "(did you mean Performer"),
+    (["fit", *arguments("x", "--trainer.precision=bf16-mixd")], "(did you mean bf16-mixed"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
     (["fit", *arguments("x", "--trainer.strategy=ddp_fork")], "do not return its scores"),
 ])  # fmt: skip

@@ -37,12 +37,14 @@ def test_the_printed_config_is_that_of_the_run(print_config, tmp_path, monkeypat
 
 def test_options_with_a_dot_are_the_apps_own(print_config) -> None:
     options = ("--model.kernel.K=9", "--model.weight_decay=0.5", "--trainer.max_epochs", "3")
-    config = yaml.safe_load(print_config("sequence", "heartbeat", "--method=agf", *options))
+    config = yaml.safe_load(print_config("sequence", "--data=heartbeat", "--method=agf", *options))
     assert config["model"]["kernel"]["init_args"]["K"] == 9
     assert config["trainer"]["max_epochs"] == 3
     assert config["model"]["weight_decay"] == 0.5  # the effective one alone
     assert "weight_decay" not in config["model"]["optimizer"]["init_args"]
-    quoted = print_config("sequence", "heartbeat", "--method=agf", f"--args={' '.join(options)}")
+    quoted = print_config(
+        "sequence", "--data=heartbeat", "--method=agf", f"--args={' '.join(options)}"
+    )
     assert yaml.safe_load(quoted) == config
 
 

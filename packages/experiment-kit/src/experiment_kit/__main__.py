@@ -6,9 +6,10 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
-from jsonargparse import auto_cli, auto_parser, set_parsing_settings
+from jsonargparse import auto_cli, auto_parser
 
 from experiment_kit.environment import describe_version, search_working_directory_last
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error, suggest_name
@@ -54,11 +55,7 @@ def main() -> None:
             return
         options: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
         given = prepare_arguments(function, arguments)
-        set_parsing_settings(parse_optionals_as_positionals=True)
-        try:
-            auto_cli(function, given, prog=f"allpass {command}", **options)
-        finally:
-            set_parsing_settings(parse_optionals_as_positionals=False)
+        auto_cli(function, given, prog=f"allpass {command}", **options)
 
 
 def load_command(name: str) -> Callable[..., Any]:
@@ -102,11 +99,15 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         given = [a for a in given if not a.startswith(start)]
         given += [start + " ".join(filter(None, texts))] if texts else []
     for name in (a.partition("=")[0] for a in given if a.startswith("-")):
-        if name not in options:  # else it would be taken as a value by position
-            raise UserError(f"there is no option {name}; there are: {', '.join(sorted(options))}")
+        if name not in options:
+            names = f"{suggest_name(name, options)}; there are: {', '.join(sorted(options))}"
+            raise UserError(f"there is no option {name}{names}")
     places = [a for a in given if not a.startswith("-")]
     named = [a for a in given if a.startswith("-")]
-    if "files" in parameters:
+    first = next(iter(signature(command).parameters.values()))
+    if places and first.default is not first.empty:  # it may be left out, as in `list APP`
+        given = [f"--{first.name}={places[0]}", *places[1:], *named]
+    elif "files" in parameters:
         given = [*places[:1], json.dumps(places[1:]), *named]
     elif "models" in parameters:
         given = [json.dumps([name for a in places for name in a.split(",")]), *named]

@@ -99,7 +99,8 @@ def import_library(name: str, package: str = "") -> Any:
 
 def suggest_name(name: str, names: Iterable[str]) -> str:
     """Return the names that a misspelled one may mean, in parentheses to end a sentence; or ""."""
-    close = get_close_matches(name, [*names])
+    known = {each.lower(): each for each in names}
+    close = [known[each] for each in get_close_matches(name.lower(), known)]
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
@@ -118,10 +119,12 @@ def summarize_parser_error(text: str) -> str:
     told = [x for x in lines if x and x[-1] != ":" and not x.strip("- ").startswith(_FRAME)]
     # a member of a union that says more than its class
     told = [x for x in told if not x.startswith("- Expected a <class")] or told or [text]
+    choices = re.findall("'([^']+)'", " ".join(x for x in told if "Literal[" in x))
     reason = re.split(r"\.? Got value: Namespace", told[-1].strip("- "))[0]
+    reason = re.sub(r"a typing\.Literal\[.*\]", " or ".join(choices), reason)
     reason = re.split(r'Parser key "[^"]+":|callable class: ', reason)[-1]
     given = re.findall(r"Given value: (?!Namespace|NestedArg)(.+)", text)
-    reason += f". Given value: {given[-1]}" if given else ""
+    reason += f". Given value: {given[-1]}{suggest_name(given[-1], choices)}" if given else ""
     return shorten_text(": ".join(filter(None, [".".join(keys), reason.strip()])), 300)
 
 

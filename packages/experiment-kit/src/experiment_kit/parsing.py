@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
-from importlib import import_module
 from os.path import isfile
 from pathlib import Path
 from pydoc import locate
@@ -38,8 +37,18 @@ from experiment_kit.app_files import (
 )
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
-_SUGGESTED = ("attention_core", "torch.optim", "lightning.pytorch.callbacks",
-              "experiment_kit.training.optim")  # fmt: skip
+_SLOTS = {
+    "model.filter": "attention_core.filters",
+    "model.kernel": "attention_core.kernels",
+    "model.tokens": "attention_core.tokens",
+    "model.reparam": "attention_core.reparam",
+}  # options, and the packages of their classes
+_PACKAGES_OF_OPTIONS = _SLOTS | {
+    "model.optimizer": "torch.optim",
+    "model.schedule": "experiment_kit.training.optim",
+    "trainer.callbacks": "lightning.pytorch.callbacks",
+    "trainer.logger": "lightning.pytorch.loggers",
+}
 _INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module from a config
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
 
@@ -138,31 +147,36 @@ class SlotHelpFormatter(DefaultHelpFormatter):
         "weights_only": "No effect: checkpoints are read as plain data",
     }  # fmt: skip
 
-    SLOTS: ClassVar = {"model.filter": "filters", "model.kernel": "kernels",
-                       "model.tokens": "tokens", "model.reparam": "reparam"}  # fmt: skip
-
     def _get_help_string(self, action: Any) -> str:
         action.help = self.HELP.get(action.dest, action.help)
-        if package := self.SLOTS.get(action.dest):
-            path = f"attention_core.{package}"
-            kinds = (kind for kind in vars(import_module(path)).values() if isinstance(kind, type))
-            found = sorted({k.__name__ for k in kinds if k.__module__.startswith(path)})
-            action.extra_help = lambda: ", such as " + ", ".join(found)
+        if isinstance(action.help, str):  # roles of Sphinx, in the docstrings of Lightning
+            action.help = re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", action.help)
+        if package := _SLOTS.get(action.dest):
+            found = ", ".join(sorted(list_classes(package)))
+            action.extra_help = lambda: f", such as {found}"
         return super()._get_help_string(action)
+
+
+def list_classes(package: str) -> set[str]:
+    """Return the names of a package's own classes; of `attention_`, those of all modules."""
+    modules = [m for name, m in sys.modules.items() if name.startswith(package)]
+    found = [sys.modules[package]] if package in sys.modules else modules
+    kinds = [kind for m in found for kind in vars(m).values() if isinstance(kind, type)]
+    return {kind.__name__ for kind in kinds if kind.__module__.startswith(package)}
 
 
 def add_remedy(text: str, options: Iterable[str]) -> str:
     """Add to an error what it may mean by the name of a class or an option."""
-    if "did you mean" in text or ".help=CLASS" in text:  # the parser of the subcommand added it
+    if "did you mean" in text or ".help=" in text:  # the parser of the subcommand added it
         return text
+    key = re.search(r'Parser key "([\w.]+)":', text)
     if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
-        modules = [sys.modules.get(name) for name in _SUGGESTED]
-        names = [k for m in modules for k, v in vars(m).items() if isinstance(v, type)]
-        return text + suggest_name(found[1] or found[2], dict.fromkeys(names))
+        package = _PACKAGES_OF_OPTIONS.get(key[1] if key else "", "attention_")
+        return text + suggest_name(found[1] or found[2], list_classes(package))
     if found := re.search(r"unrecognized arguments: --([\w.]+)", text):
         return text + suggest_name(found[1], options)
-    key = re.search(r'Parser key "([\w.]+)":', text)
-    remedy = rf"\1: --{key[1]}.help=CLASS lists those that are" if key else r"\1"
+    kind = re.search(r"class_path '([\w.]+)'", text) or [..., "CLASS"]
+    remedy = rf"\1: --{key[1]}.help={kind[1]} lists those that are" if key else r"\1"
     return re.sub("(Option '.+' is not accepted)", remedy, text)
 
 
@@ -192,7 +206,8 @@ class ConfigParser(LightningArgumentParser):
         try:
             config = super().parse_args(arguments, *args[1:], **kwargs)
         except ArgumentError as error:
-            options = (self.subparser or self).get_defaults(skip_validation=True).keys()
+            keys = (self.subparser or self).get_defaults(skip_validation=True).keys()
+            options = [re.sub(r"\.(class_path|init_args).*", "", key) for key in keys]
             raise ArgumentError(None, add_remedy(str(error), options)) from error
         for key, value in config.items():
             is_function = inspect.isroutine(value) and "init_args" not in key  # as a default may be

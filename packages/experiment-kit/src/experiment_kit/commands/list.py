@@ -14,7 +14,7 @@ from experiment_kit.papers.values import check_name
 
 
 def list_experiments(name: str = "") -> None:
-    """List all experiments and tables by name; of an app or a paper, also where their data is.
+    """List experiments and tables; of one app or paper, as in `list vision`, also their data.
 
     Args:
         name: an app, such as vision, or a paper, such as gfsa; all apps, without their data, where

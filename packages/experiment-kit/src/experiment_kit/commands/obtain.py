@@ -11,7 +11,7 @@ from experiment_kit.data.download import (
     fetch_hub_files,
     find_model_files,
 )
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, suggest_name
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import find_data, load_app
 
@@ -30,7 +30,8 @@ def obtain_data(data: str) -> None:
     apps = apps or [app for app in overlays if data in load_app(app).downloads]
     if not apps:
         names = sorted({name for names in overlays.values() for name in names})
-        raise UserError(f"no data set {data!r}; there are: {', '.join(names)}")
+        close = suggest_name(data, names)
+        raise UserError(f"no data set {data!r}{close}; there are: {', '.join(names)}")
     for app in apps:
         place = find_data(app, data) if data in overlays[app] else ""
         source = load_app(app).downloads.get(data)

@@ -21,7 +21,7 @@ from experiment_kit.app_files import (
     match_rows,
     read_entries,
 )
-from experiment_kit.errors import UserError
+from experiment_kit.errors import UserError, suggest_name
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
@@ -45,8 +45,11 @@ def read_overlay(app: str, kind: str, name: str) -> Settings:
     if app not in (apps := list_apps()):
         raise UserError(f"no app {app!r} is installed; there are: {', '.join(apps)}")
     none = {NO_OVERLAY[kind]} if kind in NO_OVERLAY else set()
-    names = ", ".join(sorted({*list_overlays(app, kind)} | none))
-    raise UserError(f"no {kind} {name!r} in {app}; there are: {names}")
+    if kind == "data" and "." in name:
+        raise UserError(f"a class of your own is for attention-{app} fit -c base --data={name}")
+    names = sorted({*list_overlays(app, kind)} | none)
+    close = suggest_name(name, names)
+    raise UserError(f"no {kind} {name!r} in {app}{close}; there are: {', '.join(names)}")
 
 
 def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None) -> list[str]:

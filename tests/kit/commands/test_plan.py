@@ -25,7 +25,7 @@ def print_plan(monkeypatch, capsys, tmp_path):
 def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
     text = print_plan("agf-table-1", *ONE)
     assert text.startswith("agf-table-1: 1 table\n4 cells")  # one seed
-    assert "missing data, by make data DATA=<name>: heartbeat\n" in text  # JapaneseVowels is here
+    assert "missing data, by allpass data <name>: heartbeat\n" in text  # JapaneseVowels is here
     assert max(map(len, text.splitlines())) <= 80
     assert print_plan("agf-table-1", *ONE) == text  # from the counts that are kept
 

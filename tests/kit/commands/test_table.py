@@ -175,7 +175,7 @@ def test_absent_weights_are_one_sentence_before_training(folders, monkeypatch):
     monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
     monkeypatch.setattr(cost, "fetch_hub_files", refuse_download)
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
-    sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: make weights MODEL=cait_s24"
+    sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: allpass weights cait_s24"
     with pytest.raises(UserError, match=sentence) as error:
         publish.make_table("attnscale-table-3", **folders)
     assert error.value.code == 2

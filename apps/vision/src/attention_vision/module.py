@@ -57,7 +57,7 @@ class VisionClassifier(AttentionModule):
         drop_path: Stochastic depth of the last block.
         class_token: Position of a late class token; null is the backbone's own.
         position: Where `tokens` act.
-        checkpoint: File of weights to start from; `pretrained` is timm's, by `make weights`.
+        checkpoint: File of weights to start from; `pretrained` is timm's, by `allpass weights`.
         loss: Class of the loss and its arguments.
         mix: Mixup, CutMix and label smoothing; null is none.
         global_batch: Images of a step on all devices, by accumulated gradients; null is one batch

@@ -34,7 +34,7 @@ def test_lines_are_those_of_the_text_but_for_empty_and_long_ones(
 
 
 def test_the_published_corpus_is_unpacked_once(tmp_path) -> None:
-    with pytest.raises(UserError, match="make data DATA=librispeech_lm"):
+    with pytest.raises(UserError, match="allpass data librispeech_lm"):
         find_corpus(PUBLISHED_CORPUS, str(tmp_path))
     archive = tmp_path / f"{PUBLISHED_CORPUS}.gz"
     archive.write_bytes(gzip.compress(LINES.encode())[:-9])

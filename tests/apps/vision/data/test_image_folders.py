@@ -103,7 +103,7 @@ def test_a_split_without_any_readable_image_is_refused(split, imagenet) -> None:
         ("val/dog", "classes.txt", r"val lacks 1 of the classes \(dog\) that train has"),
         ("train/*/*", "classes.txt", r"train has no image in 3 of the classes \(cat, dog, elk\)"),
         ("val/*", "classes.txt", "val has no folder for each class"),
-        ("val", "classes.txt", r"no imagenet in DATA_DIR .*make data DATA=imagenet"),
+        ("val", "classes.txt", r"no imagenet in DATA_DIR .*allpass data imagenet"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused(change, listing, sentence, imagenet) -> None:

@@ -82,7 +82,7 @@ class MoleculeNet(CsvMolecules):
         """Find the csv file."""
         files, _ = _MOLECULENET[dataset_name]
         paths = [f"{folder}{file}" for folder in ("moleculenet/", "") for file in files]
-        hint = "`make data DATA=esol` fetches it"
+        hint = "`allpass data esol` fetches it"
         return find_dataset(data_dir, paths, Path.is_file, hint, SUBFOLDERS)
 
 

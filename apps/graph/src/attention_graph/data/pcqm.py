@@ -45,7 +45,7 @@ class PCQM(GraphData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder of the release; raises UserError if there is none."""
         folder = _FOLDERS[dataset_name]
-        hint = f"`make data DATA={dataset_name}` fetches it"
+        hint = f"`allpass data {dataset_name}` fetches it"
         paths = [folder, f"{dataset_name}/{folder}", f"dataset/{folder}"]
         return find_dataset(
             data_dir, paths, lambda path: (path / _FILES[1]).is_file(), hint, SUBFOLDERS

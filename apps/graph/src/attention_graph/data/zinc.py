@@ -36,7 +36,7 @@ _LAYOUTS = {
     "zinc_full": {"pickles": _PICKLES},
 }
 _FOLDERS = ("ZINC/molecules", "ZINC/raw", "molecules", "zinc/molecules", "zinc", "")
-_HINT = "`make data DATA=zinc` fetches it"
+_HINT = "`allpass data zinc` fetches it"
 _COLUMNS = ("n", "m", "atom", "bond", "y")  # the columns in zinc12k.npz
 _FIELDS = ("atom_type", "bond_type", "logP_SA_cycle_normalized")
 

@@ -33,7 +33,7 @@ class Image(LongRangeData):
         f"{parent}cifar-10-batches-bin" for parent in ("", "vision/", "cifar-10-binary/")
     )
     MARKERS = (_TRAIN[0],)
-    HINT = "`make data DATA=image` downloads it"
+    HINT = "`allpass data image` downloads it"
     IS_IMAGE = True
 
     @classmethod

@@ -51,7 +51,7 @@ class ListOps(LongRangeData):
     )
     FOLDERS = ("{}",)
     MARKERS = (_FILES["train"],)
-    HINT = f"download {RELEASE}, or draw it by `make data DATA=listops`"
+    HINT = f"download {RELEASE}, or draw it by `allpass data listops`"
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:

@@ -51,7 +51,7 @@ class Pathfinder(LongRangeData):
     )
     FOLDERS = ("pathfinder32/{}", "{}")
     MARKERS = ("metadata",)
-    HINT = f"download {RELEASE}, or draw it by `make data DATA=pathfinder`"
+    HINT = f"download {RELEASE}, or draw it by `allpass data pathfinder`"
     IS_IMAGE = True
 
     @cached_property

@@ -50,7 +50,7 @@ class Retrieval(LongRangeData):
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"aan": TaskInfo(2, 256, 4000, 4096, 512)}
     FOLDERS = ("tsv_data", "tsv_data/tsv_data", "aan", "retrieval")
     MARKERS = (_FILES["train"],)
-    HINT = f"`make data DATA=retrieval` downloads {RELEASE}"
+    HINT = f"`allpass data retrieval` downloads {RELEASE}"
 
     @classmethod
     def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:

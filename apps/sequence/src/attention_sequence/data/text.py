@@ -43,7 +43,7 @@ class Text(LongRangeData):
     DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"imdb": TaskInfo(2, 256, 1000, 1024, 512)}
     FOLDERS = ("aclImdb", "imdb", "imdb_subset")
     MARKERS = ("imdb_train.tsv", "train/pos")
-    HINT = "`make data DATA=text` downloads it"
+    HINT = "`allpass data text` downloads it"
 
     @cached_property
     def train_reviews(self) -> Examples:

@@ -49,7 +49,7 @@ def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
             return folder / file
     where = f"in DATA_DIR {root}" if root else "in this package; set DATA_DIR"
     raise UserError(
-        f"data.dataset_name: no {name}/{file} {where} (`make data DATA=uea` downloads the archive)"
+        f"data.dataset_name: no {name}/{file} {where} (`allpass data uea` downloads the archive)"
     )
 
 

@@ -31,7 +31,7 @@ class An4(SpeechData):
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder that holds etc and wav."""
-        file, hint = "etc/an4_train.transcription", "`make data DATA=an4` fetches it"
+        file, hint = "etc/an4_train.transcription", "`allpass data an4` fetches it"
         return find_dataset(
             data_dir, ("an4", "."), lambda path: (path / file).is_file(), hint, SUBFOLDERS
         )

@@ -66,7 +66,7 @@ class FreeSpokenDigits(SpeechData):
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder that holds `recordings`."""
-        hint = "`make data DATA=fsdd` fetches it"
+        hint = "`allpass data fsdd` fetches it"
         return find_dataset(
             data_dir, _FOLDERS, lambda path: (path / "recordings").is_dir(), hint, SUBFOLDERS
         )

@@ -74,7 +74,7 @@ class LibriSpeech(SpeechData):
         cls, dataset_name: str, data_dir: str | None = None, dev: tuple[str, ...] = _DEV[:1]
     ) -> Path:
         """Return the folder that holds the splits; raises UserError where one is missing."""
-        hint = f"`make data DATA={dataset_name}` fetches it"
+        hint = f"`allpass data {dataset_name}` fetches it"
         first, *_ = train = _TRAIN[dataset_name]
         names = ("LibriSpeech", "librispeech", ".")
         root = find_dataset(data_dir, names, lambda path: (path / first).is_dir(), hint, SUBFOLDERS)

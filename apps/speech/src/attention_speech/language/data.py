@@ -127,7 +127,7 @@ def find_corpus(name: str, data_dir: str | None = None) -> Path:
         if not Path(name).is_file():
             raise UserError(f"data.corpus {name} is no file")
         return Path(name)
-    hint = "`make data DATA=librispeech_lm` fetches it"
+    hint = "`allpass data librispeech_lm` fetches it"
     names = (name, f"{name}.gz")
     path = find_dataset(data_dir, names, Path.is_file, hint, ("", "speech/", "LibriSpeech/"))
     return path if path.suffix == ".txt" else unpack_text(path)

@@ -52,7 +52,7 @@ class CIFAR(VisionData):
         """Find the folder of a release; raises UserError if there is none."""
         release, download = _RELEASES[dataset_name], dataset_name.lower().replace("-", "")
         folders = [f"{top}{release.folder}" for top in ("", "vision/", f"{release.archive}/")]
-        hint = f"`make data DATA={download}` downloads it"
+        hint = f"`allpass data {download}` downloads it"
         return find_dataset(
             data_dir, folders, lambda path: (path / release.train[0]).is_file(), hint
         )

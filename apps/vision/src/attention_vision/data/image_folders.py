@@ -84,7 +84,7 @@ class ImageFolders(VisionData):
         def has_splits(folder: Path) -> bool:
             return all((folder / split).is_dir() for split in ("train", "val"))
 
-        return find_dataset(data_dir, folders, has_splits, f"see `make data DATA={download}`")
+        return find_dataset(data_dir, folders, has_splits, f"see `allpass data {download}`")
 
     @cached_property
     def folders(self) -> dict[str, Path]:

@@ -210,7 +210,7 @@ def refuse_absent_weights(table: str, experiments: Iterable[Experiment]) -> None
     """Raise UserError where the weights that training starts from are not here."""
     if lost := list_missing_weights(e for e in experiments if e.is_trained):
         raise UserError(
-            f"{table}: no weights of {', '.join(lost)}: make weights MODEL={lost[0]}, or "
+            f"{table}: no weights of {', '.join(lost)}: allpass weights {lost[0]}, or "
             "choose rows without them by --rows"
         )
 

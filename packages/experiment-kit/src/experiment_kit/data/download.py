@@ -153,7 +153,7 @@ def find_timm_weights(model: str) -> str:
     try:
         return str(fetch_hub_files(find_model_files(model), cached=True) / "model.safetensors")
     except UserError as error:
-        raise UserError(f"no weights of {model} are here: make weights MODEL={model}") from error
+        raise UserError(f"no weights of {model} are here: allpass weights {model}") from error
 
 
 def find_model_files(model: str) -> HubFiles:

@@ -190,12 +190,12 @@ def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:
     absent = find_absent_data(experiments)
     offered = [data for app, data in absent if data in load_app(app).downloads]
     if offered:
-        yield f"missing data, by make data DATA=<name>: {', '.join(offered)}"
+        yield f"missing data, by allpass data <name>: {', '.join(offered)}"
     for (_, data), place in absent.items():
         if data not in offered:
             yield f"missing data: {data}: {escape(place)}"
     if backbones := list_missing_weights(experiments):
-        yield f"missing weights, by make weights MODEL=<name>: {', '.join(backbones)}"
+        yield f"missing weights, by allpass weights <name>: {', '.join(backbones)}"
 
 
 def list_missing_weights(experiments: Iterable[Experiment]) -> list[str]:

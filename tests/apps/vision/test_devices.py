@@ -106,8 +106,11 @@ def on_two_processes(folder: Path) -> None:
             fit(*again, "--checkpoint.every_n_steps=1")
         fit(*again)
     two = (8, 3, "--trainer.devices=2")
+    whole = find_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
+    refused = (folder / "refused", *two)
+    assert exit_status(*refused, *STRATEGIES["fsdp"], f"--ckpt_path={whole}") == 2
     by_tensors = [SHARDED, "--trainer.strategy.tensor_parallel_size=2"]
-    assert exit_status(folder / "refused", *two, *by_tensors) == 2
+    assert exit_status(*refused, *by_tensors) == 2
 
 
 @pytest.fixture(scope="module")
@@ -163,6 +166,7 @@ def test_one_device_goes_on_from_sharded_weights(one, two, tmp_path) -> None:
 
 
 def test_strategies_that_would_train_wrongly_are_refused(two) -> None:
+    assert "step=3.ckpt was not trained with sharded weights: continue with" in two[1]
     assert "error: trainer.strategy: tensor_parallel_size must be 1" in two[1]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from experiment_kit.data.folders import list_visible_files
-from experiment_kit.data.image_files import UnreadableImageError, load_image
+from experiment_kit.data.image_files import UnreadableImageError, load_image, note_frames
 from PIL import Image
 
 RAMP = np.linspace(0, 65535, 256).astype(np.uint16)[None]
@@ -42,11 +42,15 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_colors_are_those_on_white_of_the_first_frame(name, tmp_path) -> None:
+def test_colors_are_those_on_white_of_the_first_frame(name, tmp_path, capsys) -> None:
     image, options, pixels = STRANGE[name]
     image.save(tmp_path / name, **options)
     loaded = load_image(tmp_path / name)
     assert (loaded.mode, np.asarray(loaded)[0].tolist()) == ("RGB", pixels)
+    note_frames([tmp_path / name])
+    several = "save_all" in options
+    assert (f"1 images have several frames or pages, of which the first is read: {name}" in
+            capsys.readouterr().err) == several  # fmt: skip
 
 
 def test_what_systems_add_to_folders_is_not_listed(tmp_path) -> None:

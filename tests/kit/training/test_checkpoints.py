@@ -183,14 +183,18 @@ def test_a_run_that_dies_goes_on_from_the_newest_of_two_checkpoints(name, tmp_pa
 
 
 class Spoil(Callback):
-    """Make a gradient no number in the n-th batch."""
+    """Make a gradient, or else a weight after the step, no number in the n-th batch."""
 
-    def __init__(self, at: int, value: float) -> None:
-        self.at, self.value, self.batches = at, value, count(1)
+    def __init__(self, at: int, value: float, weight: bool = False) -> None:
+        self.at, self.value, self.weight, self.batches = at, value, weight, count(1)
 
     def on_after_backward(self, trainer, module) -> None:
-        if next(self.batches) == self.at:
+        if next(self.batches) == self.at and not self.weight:
             module.line.weight.grad[0, 1] = self.value
+
+    def on_train_batch_end(self, trainer, module, *_: Any) -> None:
+        if trainer.fit_loop.total_batch_idx + 1 == self.at and self.weight:
+            module.line.weight.data[0, 1] = self.value
 
 
 SPOILED = {
@@ -220,6 +224,14 @@ def test_a_gradient_that_is_no_number_costs_no_more_than_a_crash(
     whole = fit(tmp_path / "whole", records[0], **options)
     again = fit(folder, records[1], **options)
     check_equal([tmp_path / "whole", folder], records, [whole, again], (at - 1) // 4)
+
+
+@pytest.mark.parametrize("at", [4, 8])
+def test_weights_that_are_no_numbers_are_not_saved(at, tmp_path) -> None:
+    with pytest.raises(UserError, match=f"line.weight is nan or infinite after step {at}, which"):
+        fit(tmp_path, Record(), Spoil(at, float("inf"), weight=True))
+    newest = Run(tmp_path).find_latest_step()
+    assert newest == (None if at == 4 else 4)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"])

@@ -1,6 +1,8 @@
 """What a measurement becomes in the loggers, and which coefficients it has."""
 
+import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,7 @@ from attention_core.plots.depth import PROFILE
 from experiment_kit.training.spectral_logs import (
     collect_coefficients,
     describe_coefficients,
+    find_compared,
     log_measures,
     name_scalars,
 )
@@ -48,7 +51,7 @@ def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None
     kernel = lambda dim, heads: AGF(dim, heads, singular_values=singular_values)  # noqa: E731
     measures = measure(filtered(), SelfAttention(DIM, HEADS, kernel=kernel))
     with SummaryWriter(tmp_path) as board:
-        log_measures([RecordingLogger(board)], 1, measures, figures=True)
+        log_measures([RecordingLogger(board)], 1, measures, figures=True, folder=tmp_path)
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("1.kernel.theta" in measures["coefficients"]) == has_coefficients
 
@@ -67,11 +70,22 @@ def test_tags_have_the_layer_of_tokens_and_of_trained_coefficients() -> None:
     }
 
 
+def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:
+    runs = tmp_path / "vision" / "digits-vit"
+    for place in ("gfsa/seed-0-0123456789", "plain/seed-0-aaaaaaaaaa", "agf/seed-1-bbbbbbbbbb"):
+        (runs / place).mkdir(parents=True)
+    (runs / "plain/seed-0-aaaaaaaaaa/spectral.json").write_text(json.dumps({"depth": [1]}))
+    (runs / "agf/seed-1-bbbbbbbbbb/spectral.json").write_text("{half")
+    found = find_compared(runs / "gfsa/seed-0-0123456789", {"depth": [0]})
+    assert found == {"gfsa": {"depth": [0]}, "plain": {"depth": [1]}}
+    assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # a trainer of a user
+
+
 def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
     measures, drawn = measure(filtered()), []
     board = SimpleNamespace(add_figure=lambda tag, figure, step, close: drawn.append(tag))
     loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
-    log_measures(loggers, 3, measures, figures=True)
+    log_measures(loggers, 3, measures, figures=True, folder=Path())
     assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
     depths = [f"val/smoothing_by_depth/{name}" for name in PROFILE]
     assert drawn == [*depths, "weights/frequency_response"]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -143,6 +143,6 @@ def train_cached_tokenizer(
         tokenizer = train_tokenizer(architecture, texts, vocab_size)
         tokenizer.backend_tokenizer.save(str(new / "tokenizer.json"))
 
-    place = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
-    path = str(write_folder_once(place, write_tokenizer) / "tokenizer.json")
+    place = make_cache(folder / hashlib.sha256(text.encode()).hexdigest()[:16], write_tokenizer)
+    path = str(place / "tokenizer.json")
     return PreTrainedTokenizerFast(tokenizer_file=path, **_special_tokens(architecture))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
@@ -253,7 +253,7 @@ def build_manifest(
         (new / "utterances.json").write_text(content)
 
     folder = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}"
-    path = write_folder_once(folder, write_utterances) / "utterances.json"
+    path = make_cache(folder, write_utterances) / "utterances.json"
     content = json.loads(path.read_text())
     notes = [
         f"{describe_utterances(kind, names)}{suffix}"

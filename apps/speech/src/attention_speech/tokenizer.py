@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import sentencepiece
 from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.run import write_folder_once
 
 BLANK, BOS, EOS, UNK = range(4)  # the blank of CTC is also the padding
 NUM_SPECIAL = 4
@@ -109,7 +109,7 @@ def train_tokenizer(
     def write_model(new: Path) -> None:
         (new / "tokenizer.model").write_bytes(_train_sentencepiece(texts, size, token_type))
 
-    place = write_folder_once(folder / hashlib.sha256(key.encode()).hexdigest()[:16], write_model)
+    place = make_cache(folder / hashlib.sha256(key.encode()).hexdigest()[:16], write_model)
     return place / "tokenizer.model"
 
 

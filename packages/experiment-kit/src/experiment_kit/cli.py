@@ -180,7 +180,7 @@ class AppCLI(LightningCLI):
 
     def build_all(self) -> None:
         """Seed, then build `model`, `datamodule` and `trainer`."""
-        patches.disable_sharded_saving(self.settings.trainer.strategy)
+        self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
         seed_everything(self.settings.seed_everything, workers=True)
         with self.restrict(), explain_absent_size(self.app.links):
             super().instantiate_classes()
@@ -194,9 +194,12 @@ class AppCLI(LightningCLI):
                 "trainer.use_distributed_sampler: each device has its part of the data by the data"
                 " module itself: leave it out, or bring a data module of your own"
             )
+        if fitting and settings.ckpt_path and self.sharded:
+            patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         if fitting:
-            check_callbacks(_as_list(options.callbacks), settings.model)
+            given = _as_list(self.settings.trainer.callbacks)
+            check_callbacks(_as_list(options.callbacks), given, settings.model)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),
@@ -208,7 +211,7 @@ class AppCLI(LightningCLI):
         return super().instantiate_trainer(
             default_root_dir=self.run.folder,
             use_distributed_sampler=options.use_distributed_sampler and not is_ours,
-            plugins=[patches.AtomicCheckpointIO(), *_as_list(options.plugins)],
+            plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
             logger=loggers,
         )
 

@@ -130,13 +130,15 @@ def has_content(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def write_folder_once(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let one process fill a hidden folder that becomes `path`; keep a `path` that has content."""
+def write_folder_once(
+    path: Path, write: Callable[[Path], object], is_whole: Callable[[Path], bool] = has_content
+) -> Path:
+    """Let one process fill a hidden folder that becomes `path`; keep a `path` that is whole."""
     path = path.absolute()
-    if has_content(path):
+    if is_whole(path):
         return path
     with hold_lock(path.with_name(f"{path.name}.lock")):
-        if not has_content(path):
+        if not is_whole(path):
             unfinished = path.with_name(f".{path.name}.part")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from rich.console import Console
 from rich.progress import Progress
 from torch_geometric.data import Data
@@ -76,7 +76,7 @@ def hash_source(source: MoleculeSource, options: EncodingOptions) -> str:
 def encode_source(source: MoleculeSource, options: EncodingOptions, workers: int = 0) -> Path:
     """Return the folder with the encoded graphs of a source, made now if it is not there."""
     folder = CACHE / f"{source.name}-{hash_source(source, options)}"
-    return write_folder_once(folder, lambda new: _write_graphs(new, source, options, workers))
+    return make_cache(folder, lambda new: _write_graphs(new, source, options, workers))
 
 
 def _write_graphs(

@@ -13,8 +13,8 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import torch
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -45,7 +45,7 @@ def pack_documents(
     documents: Iterable[str], tokenizer: PreTrainedTokenizerFast, plan: PackingPlan, folder: Path
 ) -> Path:
     """Return a folder with the files `train`, `val` and `test`, all written now or none."""
-    return write_folder_once(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
+    return make_cache(folder, lambda new: _write_splits(documents, tokenizer, plan, new))
 
 
 def _write_splits(

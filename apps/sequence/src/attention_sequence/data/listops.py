@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 
 from attention_sequence.data.long_range import (
     RELEASE,
@@ -75,7 +75,7 @@ class ListOps(LongRangeData):
             from attention_sequence.generate import listops  # numba takes a second to import
 
             draw = partial(listops.write_dataset, count=2000, num_workers=1)
-            folder = write_folder_once(folder, draw) / "listops-1000"
+            folder = make_cache(folder, draw) / "listops-1000"
         return read_expressions(folder / _FILES[split])
 
 

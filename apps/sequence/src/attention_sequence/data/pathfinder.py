@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-from experiment_kit.data.folders import list_visible_files
+from experiment_kit.data.folders import list_visible_files, make_cache
 from experiment_kit.data.image_files import load_image
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
 from rich.console import Console
 from rich.progress import track
 
@@ -128,7 +127,7 @@ def load_drawings(drawings: list[Drawing]) -> np.ndarray:
             table[row, 1:] = decode_drawing(drawing.path).ravel()
         table.flush()
 
-    return np.load(write_folder_once(folder, write_table) / "drawings.npy", mmap_mode="r")
+    return np.load(make_cache(folder, write_table) / "drawings.npy", mmap_mode="r")
 
 
 def decode_drawing(path: Path) -> np.ndarray:

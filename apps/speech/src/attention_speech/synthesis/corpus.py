@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from experiment_kit.run import write_folder_once
+from experiment_kit.data.folders import make_cache
 
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.synthesis.formants import DIGITS, draw_speaker, synthesize_words
@@ -38,7 +38,7 @@ def make_corpus(root: Path, num_strings: int) -> Path:
         for stream, (part, size) in enumerate(sizes.items()):
             _write_part(new / part, _draw_prompts(part, size, stream))
 
-    return write_folder_once(folder, write_parts)
+    return make_cache(folder, write_parts)
 
 
 def _draw_prompts(part: str, count: int, stream: int) -> Iterator[_Prompt]:

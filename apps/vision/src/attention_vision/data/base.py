@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, split_stratified
+from experiment_kit.data.image_files import note_frames
 
 from attention_vision.data.augment import Augment, Color
 from attention_vision.data.image_sources import ImageDataset, ImageFiles, ImageSource
@@ -117,4 +118,5 @@ class VisionData(SplitDataModule):
         """Read images as those of evaluation; an unreadable one raises UserError, unlike there."""
         names = [str(path) for path in files]
         source = ImageFiles(Path(), names, [0] * len(names))
+        note_frames(files)
         return names, VisionData.make_eval_split(self, source, np.arange(len(names)))

@@ -13,7 +13,7 @@ import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
 from experiment_kit.data.folders import is_hidden, list_visible_folders
-from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
 from torchvision.datasets.folder import make_dataset
 
@@ -298,6 +298,7 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
     if counts := ", ".join(f"{count} {kind}" for kind, count in sorted((+ignored).items())):
         print(f"note: files in {folder} that are not read: {counts}", file=sys.stderr)
     paths, labels = zip(*found, strict=True)
+    note_frames(paths)
     return ImageFiles(folder, [path[start:] for path in paths], labels)
 
 

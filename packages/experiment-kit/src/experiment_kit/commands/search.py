@@ -118,18 +118,15 @@ class Search:
 
     @cached_property
     def study(self) -> Any:
-        """A new study, whose journal takes the place of the one beside the folder.
-
-        A search that goes on asks for the same points again: their runs are finished.
-        """
+        """The study in the journal beside the folder."""
         # absolute: Optuna looks for a lock that a killed process left from another folder
-        journal = self.path.with_suffix(".journal").absolute()
-        journal.unlink(missing_ok=True)
-        backend = self.optuna.storages.journal.JournalFileBackend(str(journal))
+        file = str(self.path.with_suffix(".journal").absolute())
+        backend = self.optuna.storages.journal.JournalFileBackend(file)
         return self.optuna.create_study(
             storage=self.optuna.storages.JournalStorage(backend),
             study_name=self.path.name,
             direction="maximize" if is_higher_better(self.metric) else "minimize",
+            load_if_exists=True,
         )
 
     @cached_property
@@ -145,16 +142,13 @@ class Search:
         return failures
 
     def try_points(self) -> int:
-        """Run points in batches, all of a small grid at once; return how many failed."""
+        """Run the points that have no value, in batches; return how many failed."""
         # a batch is one call of the launcher: threads of study.optimize would share its devices
-        tried: list[Point] = []
-        trials, failures = min(self.trials, len(self.points)), 0
+        trials, tried, failures = min(self.trials, len(self.points)), self.queue_points(), 0
+        state = f"{self.path.name}: {len(tried)} of {trials} trials have a value"
+        self.options.console.print(state)
         jobs = self.options.jobs or default_workers()
-        size = -(-jobs // len(self.experiments))
-        if trials == len(self.points):
-            size = trials
-            for point in self.points:
-                self.study.enqueue_trial(point)
+        size = trials if trials == len(self.points) else -(-jobs // len(self.experiments))
         while len(tried) < trials:
             batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
             folder = self.options.folder
@@ -180,9 +174,26 @@ class Search:
         ordered = {key: point[key] for key in self.space}
         return [set_options(e, ordered, self.space) for e in self.experiments]
 
+    def list_trials(self, state: str) -> list[Any]:
+        """List the trials in a state, such as COMPLETE."""
+        return [trial for trial in self.study.trials if trial.state.name == state]
+
     def fail_trial(self, trial: Any) -> None:
         """Record a trial that has no value."""
-        self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
+        self.study.tell(trial.number, state=self.optuna.trial.TrialState.FAIL)
+
+    def queue_points(self) -> list[Point]:
+        """Queue all points of a small grid, or those that a stop left; return the finished ones."""
+        for trial in self.list_trials("RUNNING"):
+            self.fail_trial(trial)
+        tried = [trial.params for trial in self.list_trials("COMPLETE")]
+        known = tried + [t.system_attrs["fixed_params"] for t in self.list_trials("WAITING")]
+        failed = [trial.params for trial in self.list_trials("FAIL")]
+        for point in self.points if self.trials >= len(self.points) else failed:
+            if point.keys() == self.space.keys() and point not in known:
+                known.append(point)
+                self.study.enqueue_trial(point)
+        return tried
 
     def ask_trial(self, tried: list[Point]) -> Any:
         """Ask for a new point: one that is queued, one that TPE proposes, or one at random."""
@@ -199,8 +210,7 @@ class Search:
     def show_best(self) -> None:
         """Print the trials, draw them, and write the chosen point as an overlay."""
         console = self.options.console
-        finished = [trial for trial in self.study.trials if trial.state.name == "COMPLETE"]
-        overlay = self.path / "chosen.yaml"
+        finished, overlay = self.list_trials("COMPLETE"), self.path / "chosen.yaml"
         if not finished:
             reason = "no trial of the search has a value: the logs of its runs say why"
             raise NothingMeasuredError(reason)

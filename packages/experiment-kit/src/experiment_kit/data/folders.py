@@ -1,4 +1,4 @@
-"""Files and folders of people, and the identity of data.
+"""Files and folders: those of people, caches that are made of them, and the identity of data.
 
 `data.json` in the folder of a run records its data at its start. It is no part of the config's
 hash, as a run may move to another machine before its data is there.
@@ -9,22 +9,67 @@ import heapq
 import json
 import os
 import re
+import sys
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, write_atomically
+from experiment_kit.run import Run, has_content, write_atomically, write_folder_once
 from experiment_kit.run_files import read_mapping
 
+MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
 MAX_FILES = 1000  # whose content identifies a run's data; all are counted
+_BLOCK = 1 << 24  # bytes that are read at once
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
     r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
     r"((eh)?thumbs\.db|desktop\.ini)$)"
 )
+
+
+def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
+    """Return a folder that `write` fills; fill it anew, with a warning, where a file differs."""
+
+    def write_all(new: Path) -> None:
+        if has_content(folder):
+            why = f"{find_damaged(folder)[0]} is missing or not as it was written"
+            print(f"warning: {folder} is made anew: {why}", file=sys.stderr)
+        write(new)
+        files = [path for path in sorted(new.rglob("*")) if path.is_file()]
+        content = {path.relative_to(new).as_posix(): _identify_file(path) for path in files}
+        write_atomically(new / MANIFEST, json.dumps(content, indent=1) + "\n")
+
+    write_folder_once(folder, write_all, lambda path: not find_damaged(path))
+    return folder
+
+
+def find_damaged(folder: Path) -> list[str]:
+    """Return the files that are missing or differ; the manifest, where it cannot be read."""
+    with suppress(OSError, ValueError, AttributeError):
+        known = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return [name for name, value in known.items() if _identify_file(folder / name) != value]
+    return [MANIFEST]
+
+
+def _identify_file(path: Path) -> list[int] | None:
+    if not path.is_file():
+        return None
+    stat = path.stat()
+    return [stat.st_size, _hash_file(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)]
+
+
+@cache  # a process reads a file once while these numbers stay
+def _hash_file(path: Path, size: int, date: int, number: int) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            value = zlib.crc32(block, value)
+    return value
 
 
 def is_hidden(path: str) -> bool:

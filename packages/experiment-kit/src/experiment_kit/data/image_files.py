@@ -1,6 +1,7 @@
 """Image files of any depth, read by one rule, and CIFAR's binary files."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +15,7 @@ IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".bmp", ".gif", ".webp", ".avif"),
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
+_ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339  # tags of TIFF
 _APART = _SIGNED = 2  # values of the last two
 
@@ -75,6 +77,20 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     values = np.where(values == image.info.get("transparency"), 65535, values)
     pixels = (values >> shift).astype(np.uint8)
     return Image.fromarray(pixels if tags.get(_PHOTOMETRIC, 1) else 255 - pixels)  # 0 is white
+
+
+def note_frames(paths: Iterable[Path | str]) -> None:
+    """Count the images of several frames or pages, of which the first is read."""
+    if several := [Path(path).name for path in paths if _count_frames(path) > 1]:
+        text = f"{len(several)} images have several frames or pages, of which the first is read"
+        print(f"note: {text}: {format_names(several)}", file=sys.stderr)
+
+
+def _count_frames(path: Path | str) -> int:
+    if not str(path).lower().endswith(_ONE_FRAME):
+        with suppress(Exception), Image.open(path) as image:  # its reader reports a damaged file
+            return getattr(image, "n_frames", 1)
+    return 1
 
 
 def format_names(names: Sequence[str]) -> str:

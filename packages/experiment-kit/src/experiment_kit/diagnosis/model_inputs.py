@@ -10,7 +10,7 @@ from PIL import Image
 
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.folders import list_visible_files
-from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_frames
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import load_app
 
@@ -35,7 +35,8 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
         made = app.make_inputs(count) if app else [*map(make_image, range(count))]
         return made, _MADE[kind]
     samples: list[Any] = []
-    for file in find_input_files(paths, kind):
+    files = find_input_files(paths, kind)
+    for file in files:
         if kind == "image":
             samples.append(load_image(file))
         elif kind == "recording":
@@ -45,6 +46,8 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
             samples += [line for line in lines if line.strip()]
         if len(samples) >= count:
             break
+    if kind == "image":
+        note_frames(files[: len(samples)])
     if not samples:
         raise UserError(f"--input={paths[0]} holds no {kind}s")
     return samples[:count], f"The {kind}s are those of {', '.join(paths)}."

@@ -22,7 +22,6 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 
 from experiment_kit.errors import UserError
@@ -32,6 +31,8 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     ResumableCheckpoint,
+    find_nonfinite,
+    get_local,
 )
 from experiment_kit.training.lightning_patches import State
 
@@ -41,8 +42,9 @@ _REFUSED = {
     BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
     LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
     SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
-    ModelPruning: "a checkpoint has no masks, so that a stopped run would not resume",
 }
+# arguments with which the tested weights are those that were validated, also after a resume
+_PRUNING = {"make_pruning_permanent": True, "use_lottery_ticket_hypothesis": False}
 
 
 class StepSeed(Callback):
@@ -82,7 +84,7 @@ class FiniteSteps(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, module: Any, optimizer: Any) -> None:
         """Stop before the gradient spreads into the weights."""
         found = (w.grad for group in optimizer.param_groups for w in group["params"])
-        norm = get_total_norm([_get_local(grad) for grad in found if grad is not None])
+        norm = get_total_norm([get_local(grad) for grad in found if grad is not None])
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
         total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
         # if one rank stops, all do
@@ -99,13 +101,7 @@ class FiniteSteps(Callback):
         if lost := [loss.item() for loss in self.losses if not loss.isfinite()]:
             return f"the training loss is {lost[0]}"
         gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
-        wrong = [name for name, x in gradients.items() if not _get_local(x).isfinite().all()]
-        return f"the gradient of {[*wrong, 'a weight'][0]} is nan or infinite"
-
-
-def _get_local(x: Tensor) -> Tensor:
-    """Return the part of a tensor that is on this device."""
-    return x.to_local() if isinstance(x, DTensor) else x
+        return f"the gradient of {find_nonfinite(gradients) or 'a weight'} is nan or infinite"
 
 
 class FirstEpochsValidation(Callback):
@@ -209,13 +205,18 @@ class ProgressFile(Callback):
             self.path.unlink(missing_ok=True)
 
 
-def check_callbacks(callbacks: Sequence[Any], model: Any) -> None:
+def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:
     """Refuse callbacks whose effect no result would show, and two that would share a state.
 
     Those that do not suit the model are refused as well.
     """
-    for callback in callbacks:
+    for callback, config in zip(callbacks, configs, strict=True):
         reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
+        if isinstance(callback, ModelPruning):
+            given, wanted = config.init_args, _PRUNING.items()
+            reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
+            if "_structured" in str(given.pruning_fn):
+                reasons.append("pruning_fn must be unstructured: biases have one dimension")
         if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
             reasons.append(f"{type(model).__name__} has no backbone")
         for reason in reasons:

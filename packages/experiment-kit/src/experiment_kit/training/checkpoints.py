@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -16,6 +16,9 @@ from jsonargparse.typing import PositiveFloat, PositiveInt
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint, GradientAccumulationScheduler
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import prune
 from torchmetrics import Metric
 
 from experiment_kit.errors import EXIT_STATUS, UserError
@@ -117,6 +120,24 @@ def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:
     return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
 
 
+def find_masks(module: LightningModule) -> dict[str, Tensor]:
+    """Return the masks of pruned weights, which Lightning multiplies into the weights it saves."""
+    masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
+    pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
+    return {name: masks[name] for name in masks.keys() & pruned}
+
+
+def get_local(x: Tensor) -> Tensor:
+    """Return the part of a tensor that is on this device."""
+    return x.to_local() if isinstance(x, DTensor) else x
+
+
+def find_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
+    """Return the name of the first tensor with a nan or an infinity."""
+    found = (name for name, x in tensors.items() if not get_local(x).isfinite().all())
+    return next(found, None)
+
+
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 
@@ -144,7 +165,16 @@ class ResumableCheckpoint(Checkpoint):
         trainer.callback_metrics.update(self.loaded.get("newest", {}))
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Add what Lightning does not save."""
+        """Add what Lightning does not save; refuse weights that are no numbers."""
+        weights = dict(module.named_parameters())
+        written = {f"the saved {k}": x for k, x in checkpoint["state_dict"].items() if k in weights}
+        name = find_nonfinite({**weights, **written})
+        if trainer.strategy.reduce_boolean_decision(name is not None, all=False):
+            raise UserError(
+                f"{name or 'a weight'} is nan or infinite after step {trainer.global_step}, which "
+                "is not saved: lower the learning rate, or look at what changes the weights; the "
+                "same command goes on from the checkpoint before"
+            )
         patches.rewind_loops(checkpoint, self.is_validated)
         found = {name: metric.metric_state for name, metric in find_metrics(module)}
         states: list[Any] = [move_data_to_device(found, torch.device("cpu"))]
@@ -152,8 +182,8 @@ class ResumableCheckpoint(Checkpoint):
             states *= trainer.world_size
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
-        stopped = trainer.should_stop
-        checkpoint["resumable"] = {"newest": newest, "ranks": states, "stopped": stopped}
+        state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
+        checkpoint["resumable"] = {**state, "masks": find_masks(module)}
 
     def on_train_start(self, trainer: Any, module: LightningModule) -> None:
         """Restore the states of metrics; defer signals."""
@@ -161,6 +191,9 @@ class ResumableCheckpoint(Checkpoint):
             saved = ranks[trainer.global_rank % len(ranks)]
             for name, metric in find_metrics(module):
                 vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
+        for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
+            owner, _, weight = name.rpartition(".")
+            prune.custom_from_mask(module.get_submodule(owner), weight, mask)
         for callback in trainer.callbacks:
             if isinstance(callback, GradientAccumulationScheduler):  # within an epoch, too
                 callback.on_train_epoch_start(trainer)

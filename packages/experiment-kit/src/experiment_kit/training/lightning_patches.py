@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
+from experiment_kit.errors import UserError
 from experiment_kit.run import write_atomically
 
 State = dict[str, Any]  # what a checkpoint holds
@@ -34,25 +35,43 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     Test: tests/kit/test_cli.py, test_an_interrupted_run_resumes_and_ends_as_if_it_had_not_been.
     """
 
+    def __init__(self, sharded: bool = False) -> None:
+        self.sharded = sharded
+
     def save_checkpoint(self, checkpoint: State, path: Any, storage_options: Any = None) -> None:
         """Serialize in memory, then write atomically."""
         buffer = io.BytesIO()
-        torch.save(checkpoint, buffer)
+        torch.save({**checkpoint, "sharded": self.sharded}, buffer)
         write_atomically(Path(path), buffer.getvalue())
 
 
-def disable_sharded_saving(strategy: Any) -> None:
-    """Let a strategy that shards the weights, by its config, save them as one file."""
+def disable_sharded_saving(strategy: Any) -> bool:
+    """Return True if a strategy's config shards the weights; let it save them as one file."""
     init_args: Any = getattr(strategy, "init_args", {})
-    if "save_distributed_checkpoint" in init_args:
-        init_args.save_distributed_checkpoint = False
+    if "save_distributed_checkpoint" not in init_args:
+        return False
+    init_args.save_distributed_checkpoint = False
+    return True
+
+
+def check_sharded(path: str | Path) -> None:
+    """Refuse to continue sharded training from a checkpoint of unsharded weights.
+
+    Lightning numbers the optimizer's states otherwise where it shards. The reverse works.
+    Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
+    """
+    if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("sharded"):
+        raise UserError(
+            f"{path} was not trained with sharded weights: continue with the strategy it was"
+            " trained with, or start again in another run.folder"
+        )
 
 
 class BestCheckpoint(ModelCheckpoint):
     """Keep the weights that were validated best, with what callbacks save, but no optimizer.
 
-    They are those of the first batch of the validation, whatever callbacks load before or after
-    it. Without states of callbacks, none changes them when they are tested.
+    They are those of the first batch of the validation, whatever callbacks load before it, or load
+    and prune after it. Without states of callbacks, none changes them when they are tested.
     https://github.com/Lightning-AI/pytorch-lightning/issues/6074
     Test: tests/kit/training/test_lightning_callbacks.py.
 
@@ -79,11 +98,16 @@ class BestCheckpoint(ModelCheckpoint):
         self.validated, self.saves = {}, False
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Exchange the weights of this checkpoint."""
+        """Exchange the weights of this checkpoint, those of torch's pruning without their masks."""
         if self.saves:
             for key in ("callbacks", "optimizer_states", "lr_schedulers"):
                 checkpoint.pop(key)
-            checkpoint["state_dict"] = self.validated
+            weights = self.validated
+            for key in [key for key in weights if key.endswith("_orig")]:
+                name = key.removesuffix("_orig")
+                if (mask := weights.pop(f"{name}_mask", None)) is not None:
+                    weights[name] = weights.pop(key) * mask
+            checkpoint["state_dict"] = weights
 
     def load_state_dict(self, state_dict: State) -> None:
         """Look for the checkpoints of the state in this folder, by their names."""

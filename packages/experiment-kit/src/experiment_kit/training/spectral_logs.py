@@ -4,8 +4,11 @@ TensorBoard sorts charts by name, and opens the first two groups: `train`, and `
 `val/smoothing`. The coefficients of mechanisms, in `weights`, come last.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -15,8 +18,11 @@ from attention_core.plots.depth import PROFILE
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+from experiment_kit.run import Run
+
 Measures = dict[str, Any]
 _WIDTH = 3.4  # inches, of a figure
+_COMPARED = 6  # runs in a figure
 
 
 def collect_coefficients(model: nn.Module) -> Measures:
@@ -64,27 +70,44 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     return scalars | {tag: mean(values) for tag, values in list_trained(measures)}
 
 
-def log_measures(loggers: Iterable[Any], step: int, measures: Measures, figures: bool) -> None:
-    """Log a measurement, with figures where they are wanted and a logger takes them."""
+def log_measures(
+    loggers: Iterable[Any], step: int, measures: Measures, figures: bool, folder: Path
+) -> None:
+    """Log a measurement of the run in a folder, with figures where a logger takes them."""
     scalars, drawn = name_scalars(measures), None
     for logger in loggers:
         logger.log_metrics(scalars, step)
         board = logger.experiment
         if figures and hasattr(board, "add_figure"):
-            drawn = drawn or _draw_figures(measures)
+            drawn = drawn or _draw_figures(find_compared(folder, measures))
             for tag, figure in drawn.items():
                 board.add_figure(tag, figure, step, close=False)
 
 
-def _draw_figures(measures: Measures) -> dict[str, Any]:
-    profile = {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
+def find_compared(folder: Path, measures: Measures) -> dict[str, Measures]:
+    """Return the measures of this run, and the newest ones of other methods beside it, by name."""
+    if (own := Run.parse(folder)) is None:
+        return {"": measures}
+    found = {own.method: measures}
+    for path in sorted(folder.parent.parent.glob("*/seed-*/spectral.json")):
+        with suppress(OSError, ValueError):  # another process may be writing it
+            found.setdefault(path.parent.parent.name, json.loads(path.read_text("utf-8")))
+    return dict([*found.items()][:_COMPARED])
+
+
+def _draw_figures(runs: Mapping[str, Measures]) -> dict[str, Any]:
+    profiles = {
+        label: {name: [layer[name] for layer in measures["depth"]] for name in PROFILE}
+        for label, measures in runs.items()
+    }
     # a figure each: TensorBoard shows images a third of a page wide, and these first
     figures = {
-        f"val/smoothing_by_depth/{name}": plot_depth_profiles({"": profile}, [name], width=_WIDTH)
+        f"val/smoothing_by_depth/{name}": plot_depth_profiles(profiles, [name], width=_WIDTH)
         for name in PROFILE
     }
-    if measures["response"]:
-        responses = plot_frequency_responses({"": measures["response"]}, width=_WIDTH)
+    method, own = next(iter(runs.items()))
+    if own["response"]:
+        responses = plot_frequency_responses({method: own["response"]}, width=_WIDTH)
         figures["weights/frequency_response"] = responses
     for figure in figures.values():
         figure.set_facecolor("white")  # TensorBoard may be dark

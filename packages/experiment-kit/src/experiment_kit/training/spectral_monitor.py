@@ -173,7 +173,7 @@ class SpectralMonitor(Callback):
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
             step, measures = self.newest["step"], self.newest["measures"]
-            log_measures(trainer.loggers, step, measures, self.newest["figures"])
+            log_measures(trainer.loggers, step, measures, self.newest["figures"], folder)
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:

@@ -1,16 +1,20 @@
 """Look at the filters of a model, draw their weights, write their maps out in a stock model."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from attention_core import GFSA
 from attention_core.hosts.adapter import Filtered
 from torch import Tensor, nn
 
 from tests.core.reference import gfsa
+
+LEARNED = partial(GFSA, learn=("w0", "w1", "wK"))
 
 
 def filtered_modules(model: nn.Module) -> dict[str, Any]:
@@ -109,7 +113,8 @@ def share_weights(model: nn.Module) -> list[Tensor]:
     """Give all filters the weights of the first one; return these in float64, of shape (H,)."""
     first, *others = filters(model)
     for filter in others:
-        filter.load_state_dict(first.state_dict())
+        for name in ("w0", "w1", "wK"):
+            setattr(filter, name, getattr(first, name))
     return [w.detach().double().requires_grad_() for w in (first.w0, first.w1, first.wK)]
 
 
@@ -162,3 +167,39 @@ def replace_maps(
             patch.setattr(holder, "softmax", write_out)
         patch.setattr(F, "scaled_dot_product_attention", attend)
         yield maps
+
+
+def check_dense(
+    model: nn.Module, stock: nn.Module, call: Callable[[nn.Module], list[Tensor]], limit: float,
+    given: Sequence[Tensor] = (), differentiates: bool = True,
+) -> None:  # fmt: skip
+    """Compare outputs and gradients with those of the stock model whose maps are written out.
+
+    All coefficients of the model learn; `given` are inputs that need a gradient.
+    """
+    nn.ModuleList(filters(model)).to(next(stock.parameters()).dtype)
+    weights = share_weights(model)
+    y = call(model)
+    if hasattr(stock, "talking_head2"):  # the map is what it returns
+        w = [weight.view(-1, 1, 1) for weight in weights]
+        stock.talking_head2.register_forward_hook(lambda _, inputs, A: gfsa(A, A, w, K=3))
+        expected = call(stock)
+    else:
+        with replace_maps(weights, y[0].dtype):
+            expected = call(stock)
+    assert difference(y, expected) < limit
+    if not differentiates:
+        return
+    probes, grads, first = [torch.randn_like(x) for x in expected], [], filters(model)[0]
+    names = [name for name, weight in stock.named_parameters() if weight.requires_grad]
+    coefficients = [first.w0, first.w1, first.wK], weights
+    for owner, outputs, own in zip((model, stock), (y, expected), coefficients, strict=True):
+        pairs = zip(outputs, probes, strict=True)
+        total = sum((out * probe).sum() for out, probe in pairs if out.requires_grad)
+        leaves = [*given, *map(owner.get_parameter, names), *own]
+        found = torch.autograd.grad(total, leaves, materialize_grads=True)
+        grads.append([grad.nan_to_num() for grad in found])  # LED gives NaN beside its window
+    assert all(grad.abs().max() > 0 for grad in grads[1][-3:])
+    largest = max(float(grad.abs().max()) for grad in grads[1])
+    for ours, theirs in zip(*grads, strict=True):
+        assert (ours - theirs).abs().max() < limit * largest

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 from attention_core import GFSA, FeatScale, LayerScale, Plain, attach, detach
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
-from tests.hosts.helpers import randomize, replace_maps, share_weights
+from tests.hosts.helpers import LEARNED, check_dense, randomize
 from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, make_inputs
 
 CAUSAL = torch.ones(N, N, dtype=torch.bool).triu(1)
@@ -33,30 +33,24 @@ MASKS: dict[str, dict[str, Any]] = {
 all_masks = pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
 
 
-def build_layer(batch_first: bool = True, filter: Any = GFSA, **options: Any) -> Any:
-    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first, **options)
-    return randomize(attach(enlarge(layer), filter))
+def build_layer(batch_first: bool = True) -> Any:
+    layer = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first)
+    return randomize(attach(enlarge(layer), LEARNED))
 
 
 @all_masks
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_output_maps_and_gradients_are_the_dense_ones(masks, batch_first):
     layer, x = build_layer(batch_first), torch.randn(2, N, WIDTH).double().requires_grad_()
-    stock, weights = detach(copy.deepcopy(layer)), share_weights(layer)
-    given, probe = x if batch_first else x.transpose(0, 1), torch.randn(2, N, WIDTH).double()
-    probe = probe if batch_first else probe.transpose(0, 1)
-    for options in ({}, {"need_weights": False}, {"average_attn_weights": False}):
-        y, maps = layer(given, given, given, **options, **masks)
-        with replace_maps(weights):
-            expected, H = stock(given, given, given, **options, **masks)
-        assert_close(y, expected)
+    stock, given = detach(copy.deepcopy(layer)), x if batch_first else x.transpose(0, 1)
+
+    def call(module: nn.Module, **options: bool) -> list[Tensor]:
+        y, maps = module(given, given, given, **options, **masks)
         assert (maps is None) == (options == {"need_weights": False})
-        assert_close([maps] if torch.is_tensor(maps) else [], [H] if torch.is_tensor(H) else [])
-        leaves = [[x, *(w for n, w in m.named_parameters() if "filter" not in n)]
-                  for m in (layer, stock)]  # fmt: skip
-        grads, dense = (torch.autograd.grad((out * probe).sum(), owned)
-                        for out, owned in zip((y, expected), leaves, strict=True))  # fmt: skip
-        assert_close(grads, dense)
+        return [y] if maps is None else [y, maps]
+
+    for options in ({}, {"need_weights": False}, {"average_attn_weights": False}):
+        check_dense(layer, stock, partial(call, **options), 1e-9, [x])
 
 
 @all_masks

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from attention_core import GFSA, SelfAttention, attach, diagnose
+from attention_core import GFSA, attach, diagnose
 from experiment_kit.training import spectral_monitor as monitor
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule
@@ -86,6 +86,16 @@ class TextClassifier(ImageClassifier):
 
     def validation_step(self, batch, batch_idx):
         self.training_step(batch, batch_idx)
+
+
+class PaddedClassifier(TextClassifier):
+    """A module that says how it takes a batch, and which tokens are valid."""
+
+    def token_mask(self, batch):
+        return batch[1]
+
+    def predict_step(self, batch, batch_idx):
+        return self.bert(*batch)
 
 
 def fit(module, folder, *parts, monitored=True):
@@ -181,46 +191,21 @@ def test_what_cannot_be_measured_is_warned_of_and_trained(kind, change, reason, 
     assert json.loads((tmp_path / "spectral.json").read_text())["depth"] == []
 
 
-class Padded(torch.nn.Module):
-    """Tokens with padding through two blocks, one of which is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = torch.nn.Embedding(11, 12)
-        self.blocks = torch.nn.ModuleList(SelfAttention(12, 3, filter=GFSA) for _ in range(2))
-
-    def forward(self, ids, mask):
-        x = self.embed(ids)
-        for place in (0, 1, 1):
-            x = x + self.blocks[place](x, mask)
-        return x
-
-
-class PaddedClassifier(LightningModule):
-    """A module that says how it takes a batch, and which tokens are valid."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = Padded()
-
-    def token_mask(self, batch):
-        return batch[1]
-
-    def predict_step(self, batch, batch_idx):
-        return self.net(*batch)
-
-
 def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:
+    """Also of a layer that is used twice."""
     module, whole, watch = PaddedClassifier(), batch(), SpectralMonitor()
+    layers = module.bert.bert.encoder.layer
+    layers.append(layers[1])
     for _ in range(2):  # planned once
         found = watch._measure_layers(stand_in(whole), module)
-    report = diagnose(module.net, tuple(whole), mask=whole[1], measures="light")
+    report = diagnose(module.bert, tuple(whole), mask=whole[1], measures="light")
     for name in monitor.TOKEN_MEASURES:
         assert [depth[name] for depth in found["depth"]] == report.curve(name)
     assert len(found["response"]) == len(report.layers) == 3
     for response, layer in zip(found["response"], report.layers, strict=True):
         assert response == torch.tensor(layer.responses).mean(0).tolist()
-    assert found["attention"] == ["net.blocks.0", "net.blocks.1"]
+    names = [f"bert.bert.encoder.layer.{i}.attention.self" for i in range(2)]
+    assert found["attention"] == names
 
 
 @pytest.mark.parametrize("every", [1, 7, 50])

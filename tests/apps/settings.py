@@ -31,7 +31,7 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -47,12 +47,7 @@ TABLES = {path.stem: path for app in list_apps() for path in find_table_specs(ap
 BLOCKS, OPTIONS = {"common", "columns", "rows"}, {"source", "each", "at"}
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The expected values of a cell by their keys, and the source of each."""
-
-    values: dict[str, Any]
-    sources: dict[str, str]
+Expected = dict[str, tuple[Any, str]]  # the values of a cell by their keys, each with its source
 
 
 def find_settings(table: str) -> Path:
@@ -70,7 +65,10 @@ def compare_blocks(spec: TableSpec, settings: dict[str, Any]) -> list[str]:
         problems.append(f"the paper's is {paper}, and without an option there is {found}")
     if spec.others and not blocks["other"]:
         problems.append("no block 'other' for the rows of the other source")
-    problems += compare_cells(spec.list_cells("paper", "validation"), spec, layers)
+    cells = spec.list_cells("paper", "validation")
+    if blocks["published"]:  # and each cell by the paper's protocol
+        cells = [c for c in cells if c.row == cells[0].row or c.column == cells[0].column]
+    problems += compare_cells(cells, spec, layers)
     for name, block in blocks.items():
         if block is not None:
             problems += check_names(spec, block, with_rows=False)
@@ -92,11 +90,8 @@ def describe_paper(spec: TableSpec) -> dict[str, Any]:
 
 
 def compare_cells(cells: Iterable[Cell], spec: TableSpec, layers: list[Any]) -> Iterator[str]:
-    places = set()
-    for cell in cells:
-        if (cell.row, cell.column) not in places:
-            places.add((cell.row, cell.column))
-            yield from find_differences(expect_settings(layers, [*spec.columns], cell), cell)
+    for cell in {(cell.row, cell.column): cell for cell in reversed([*cells])}.values():
+        yield from find_differences(expect_settings(layers, [*spec.columns], cell), cell)
 
 
 def check_names(spec: TableSpec, settings: Any, with_rows: bool = True) -> list[str]:
@@ -117,21 +112,19 @@ def check_names(spec: TableSpec, settings: Any, with_rows: bool = True) -> list[
     if with_rows:
         if not settings.get("source"):
             problems.append("no source")
-        problems += [f"row {r} is not covered" for r in spec.rows if not _match_any(rows, r)]
+        named = [patterns for patterns in rows if patterns != "*"]
+        covered = (row for row in spec.rows if any(_matches(p, row) for p in named))
+        problems += [f"row {row} is not covered" for row in {*spec.rows} - {*covered}]
     return problems
-
-
-def _match_any(patterns: Any, name: str) -> bool:
-    return any(pattern != "*" and _matches(pattern, name) for pattern in patterns)
 
 
 def _matches(patterns: str, name: str) -> bool:
     return any(fnmatch(name, pattern.strip()) for pattern in patterns.split(","))
 
 
-def expect_settings(layers: list[Any], columns: list[str], cell: Cell) -> Expectation:
+def expect_settings(layers: list[Any], columns: list[str], cell: Cell) -> Expected:
     """Return the settings that blocks expect of a cell; what comes later wins."""
-    expected = Expectation({}, {})
+    expected: Expected = {}
     for layer in layers:
         for source, block in _list_blocks(layer, cell):
             source = block.get("source", source)
@@ -142,8 +135,7 @@ def expect_settings(layers: list[Any], columns: list[str], cell: Cell) -> Expect
                                      f"of {', '.join(columns)}")  # fmt: skip
                 if (value := row[columns.index(cell.column)]) is not None:
                     values[key] = value
-            expected.values.update(values)
-            expected.sources.update(dict.fromkeys(values, source))
+            expected |= {key: (value, source) for key, value in values.items()}
     return expected
 
 
@@ -165,13 +157,13 @@ def _list_blocks(layer: Mapping[str, Any], cell: Cell) -> Iterator[tuple[str, di
                     yield block.get("source", source), refinement
 
 
-def find_differences(expected: Expectation, cell: Cell) -> Iterator[str]:
+def find_differences(expected: Expected, cell: Cell) -> Iterator[str]:
     """Yield a sentence for each value of a cell that is another than the expected one."""
-    if not expected.values:
+    if not expected:
         yield f"{cell.row}, {cell.column}: nothing is expected"
     own = merge_config(cell.experiment)
     start = merge_config(cell.experiment.start) if cell.experiment.start else {}
-    for name, value in expected.values.items():
+    for name, (value, source) in expected.items():
         key, config = name.removeprefix("start."), start if name.startswith("start.") else own
         place = f"{cell.row}, {cell.column} ({cell.protocol}): {name}"
         paths = find_paths(config, key)
@@ -179,7 +171,7 @@ def find_differences(expected: Expectation, cell: Cell) -> Iterator[str]:
             yield f"{place} is one of {', '.join(paths)}: name it in full"
         found = config[paths[0]] if paths else None
         if len(paths) < 2 and not is_equal(found, value):
-            yield f"{place} is {found!r}, not {value!r} as in {expected.sources[name]}"
+            yield f"{place} is {found!r}, not {value!r} as in {source}"
 
 
 @cache

@@ -44,7 +44,7 @@ NLP = AppCase(
     tiny=(
         "--model.options="
         + json.dumps({"num_hidden_layers": 2, "hidden_size": 24, "num_attention_heads": 3}),
-        "--data.init_args.batch_size=4",
+        *("--data.init_args.batch_size=4", "--data.init_args.val_fraction=0.02"),
     ),
     metrics=frozenset({"test/accuracy", "last/accuracy", "test/matthews"}),
     mistakes=COMMON_MISTAKES
@@ -124,6 +124,7 @@ VISION = AppCase(
         "--model.model_kwargs="
         + json.dumps({"depth": 2, "embed_dim": 24, "num_heads": 3, "patch_size": 8}),
         *("--data.init_args.image_size=32", "--data.init_args.batch_size=4"),
+        "--data.init_args.val_fraction=0.02",
         "--model.global_batch=null",
     ),
     tiny_of={"late_class_token": ("--model.class_token.after=1",)},

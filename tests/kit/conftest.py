@@ -18,6 +18,13 @@ def paper():
     return load_table("agf-table-1")
 
 
+@pytest.fixture
+def unsaved(monkeypatch):
+    """Let pages draw their figures without saving them, which takes most of the time."""
+    name = "experiment_kit.pages.tables.render_figure"
+    monkeypatch.setattr(name, lambda draw, theme: draw() and b"")
+
+
 def make_results(*measurements, spec=None, table="agf-table-1"):
     """Make the results of measurements, which are given by what differs from a first one."""
     spec, none = spec or find_spec(table), results.read_results(Path("absent.csv"))

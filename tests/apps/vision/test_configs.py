@@ -1,5 +1,7 @@
 """The overlays and models of the vision app beside the numbers that papers print."""
 
+from functools import cache
+
 import pytest
 import torch
 from attention_vision import APP
@@ -23,17 +25,20 @@ EXTRA = {
 }
 
 
+@cache
+def count_trained(backbone: str, method: str) -> int:
+    data = "cifar100" if backbone.startswith("vit_tiny") else "imagenet_1k"
+    with torch.device("meta"):
+        model = VISION.model(backbone=backbone, method=method, data=data).model
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
 @pytest.mark.parametrize(
     ("backbone", "method"), [(name, method) for name in EXTRA for method in EXTRA[name]]
 )
 def test_a_method_adds_the_printed_parameters(backbone: str, method: str) -> None:
-    def count(method: str) -> int:
-        data = "cifar100" if backbone.startswith("vit") else "imagenet_1k"
-        with torch.device("meta"):
-            model = VISION.model(backbone=backbone, method=method, data=data).model
-        return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-    assert count(method) - count("plain") == EXTRA[backbone][method]
+    added = count_trained(backbone, method) - count_trained(backbone, "plain")
+    assert added == EXTRA[backbone][method]
 
 
 # trainable parameters, beside what the papers print of them in millions, or of their size in MiB
@@ -64,10 +69,7 @@ IN_MIB = {"resnet152", "densenet201"}
 
 @pytest.mark.parametrize("backbone", VISION.names("backbone"))
 def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
-    data = "cifar100" if backbone.startswith("vit_tiny") else "imagenet_1k"
-    with torch.device("meta"):
-        model = VISION.model(backbone=backbone, data=data).model
-    count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    count = count_trained(backbone, "plain")
     expected, printed = BACKBONES[backbone]
     assert count == expected
     size = 4 * count / 2**20 if backbone in IN_MIB else count / 1e6

@@ -65,6 +65,7 @@ def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
     assert "<code>allpass" in html
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):
     with pytest.raises(UserError, match="2 runs did not finish"):
         compare("plain", "featscale")
@@ -79,6 +80,7 @@ def test_a_comparison_without_a_result_says_so_and_makes_no_page(compare, tmp_pa
     assert not [*tmp_path.rglob("*.html")]
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsys, monkeypatch):
     compare("plain")
 

@@ -77,6 +77,7 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
     assert not re.search(r'(src|href)="http', html)
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     folder, tmp_path, monkeypatch, capsys
 ) -> None:
@@ -136,6 +137,7 @@ def read_reports(page) -> list[Diagnosis]:
     return [Diagnosis.from_dict(x) for x in json.loads(page.with_suffix(".json").read_text())]
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_several_models_are_one_page_with_differences(
     folder, tmp_path, monkeypatch, capsys
 ) -> None:
@@ -158,6 +160,7 @@ def test_several_models_are_one_page_with_differences(
     assert frame["mlp_token_cosine"].iloc[-1] == pytest.approx(last.token_cosine)
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypatch) -> None:
     for step in (20, 100, 3):
         torch.manual_seed(step)
@@ -183,6 +186,7 @@ def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypat
     assert skipped.layers[0].steps["input"].token_cosine == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.usefixtures("unsaved")
 def test_a_batch_of_ones_own_is_a_file(folder, tmp_path, monkeypatch) -> None:
     torch.save(torch.randn(5, 3, 16, 16), tmp_path / "batch.pt")
     page = tmp_path / "page.html"

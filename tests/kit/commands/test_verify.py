@@ -66,6 +66,7 @@ def strangers_run(run, stranger):
     return run.rename(run.with_name(f"seed-0-{result['hash']}"))
 
 
+@pytest.mark.usefixtures("unsaved")
 @pytest.mark.parametrize("command", [
     "verify {run}",
     "predict {run} {data}",

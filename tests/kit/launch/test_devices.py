@@ -35,11 +35,6 @@ def run_two_processes(folder: Path) -> tuple[Run, list[int]]:
     return run, [status for _, status in retried]
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Run:
-    return run_two_processes(tmp_path_factory.mktemp("whole"))[0]
-
-
 def find_processes(folder: Path) -> list[psutil.Process]:
     """Return the processes of the run in a folder, that of rank 0 first."""
     for process in psutil.process_iter():
@@ -53,34 +48,43 @@ def find_processes(folder: Path) -> list[psutil.Process]:
     return []
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_run_whose_process_is_killed_is_tried_again(rank, whole, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("SLURM_NTASKS", "1")  # as in a task of Slurm, where Lightning finds one
-    monkeypatch.setenv("SLURM_JOB_NAME", "allpass")
+def kill_once(folder: Path, rank: int) -> tuple[Run, list[int]]:
+    """Train in a folder, and kill the process of a rank once there is a checkpoint."""
     killed: list[psutil.Process] = []
 
     def kill_one() -> None:
         while not killed:
             time.sleep(0.05)
-            if any(tmp_path.rglob("step=*.ckpt")) and len(found := find_processes(tmp_path)) == 2:
+            if any(folder.rglob("step=*.ckpt")) and len(found := find_processes(folder)) == 2:
                 killed.extend(found)
                 found[rank].kill()
 
     Thread(target=kill_one, daemon=True).start()
-    run, failed = run_two_processes(tmp_path)
-    assert failed == [-signal.SIGKILL if rank == 0 else 1]
-    log = (run.folder / "log.txt").read_text()
-    assert f"resuming {run.folder} from step" in log
-    assert rank == 0 or "another process of this run was killed" in log
-    assert log.count("finished ") == 1  # one process wrote the result
+    ended = run_two_processes(folder)
     _, alive = psutil.wait_procs(killed, timeout=10)
     assert not alive
-    first, second = (r.read_result() for r in (whole, run))
+    return ended
+
+
+@pytest.mark.timeout(300)
+def test_a_run_whose_process_is_killed_is_tried_again(tmp_path, monkeypatch) -> None:
+    """Whichever it is, and whenever, the run ends the same."""
+    monkeypatch.setenv("SLURM_NTASKS", "1")  # as in a task of Slurm, where Lightning finds one
+    monkeypatch.setenv("SLURM_JOB_NAME", "allpass")
+    runs = []
+    for rank in (0, 1):
+        run, failed = kill_once(tmp_path / str(rank), rank)
+        runs.append(run)
+        assert failed == [-signal.SIGKILL if rank == 0 else 1]
+        log = (run.folder / "log.txt").read_text()
+        assert f"resuming {run.folder} from step" in log
+        assert rank == 0 or "another process of this run was killed" in log
+        assert log.count("finished ") == 1  # one process wrote the result
+    first, second = (run.read_result() for run in runs)
     same = {key for key in first["metrics"] if not key.startswith("time/")}
     assert {k: second["metrics"][k] for k in same} == {k: first["metrics"][k] for k in same}
     assert (first["hash"], first["best_epoch"]) == (second["hash"], second["best_epoch"])
-    assert read_weights(whole.checkpoint_folder) == read_weights(run.checkpoint_folder)
+    assert read_weights(runs[0].checkpoint_folder) == read_weights(runs[1].checkpoint_folder)
 
 
 def test_devices_are_counted_in_files_and_arguments(tmp_path) -> None:

@@ -17,7 +17,7 @@ STEP = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 PACKAGES = ("packages/attention-core", "packages/experiment-kit", "apps/nlp")
-CHECKS = {  # of the steps under each title
+CHECKS = {  # by the title above the steps
     "Add a filter": ("tests/core/filters/test_contract.py", "tests/core/test_refusals.py"),
     "Add a data set": ("tests/apps/nlp/data/test_spam.py", "tests/kit/launch/test_overlays.py"),
 }

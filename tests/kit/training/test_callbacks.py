@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from experiment_kit.errors import UserError
+from experiment_kit.run import Run
 from experiment_kit.training import callbacks
 from experiment_kit.training.callbacks import (
     EpochTimer,
@@ -56,9 +57,9 @@ def test_a_step_draws_the_same_whatever_ran_before() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_stops_the_run_and_says_where(bad: float) -> None:
+def test_a_loss_that_is_no_number_stops_the_run_and_says_where(tmp_path, bad: float) -> None:
     with pytest.raises(UserError, match=r"loss is (nan|inf) at step 2 \(epoch 0, batch 2\)"):
-        train([1.0, 1.0, bad, 1.0], FiniteSteps())
+        train([1.0, 1.0, bad, 1.0], FiniteSteps(Run(tmp_path)))
 
 
 class Worsening(OneWeight):

@@ -218,8 +218,10 @@ def test_a_gradient_that_is_no_number_costs_no_more_than_a_crash(
     options, at, step, newest, value, tmp_path
 ) -> None:
     records, folder = [Record(), Record()], tmp_path / "parts"
-    with pytest.raises(UserError, match=f"gradient of line.weight .* at step {step} "):
+    with pytest.raises(UserError, match=f"gradient of line.weight .* at step {step} ") as error:
         fit(folder, records[1], Spoil(at, value), **options)
+    known = "no checkpoint yet" if newest is None else f"goes on from step={newest}.ckpt"
+    assert known in str(error.value)
     assert Run(folder).find_latest_step() == newest
     whole = fit(tmp_path / "whole", records[0], **options)
     again = fit(folder, records[1], **options)

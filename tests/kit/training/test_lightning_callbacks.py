@@ -174,5 +174,5 @@ def test_a_run_that_never_validates_says_so(option, warns, tmp_path, capsys) -> 
     run_app(
         APP, ["fit", *tiny.arguments(tmp_path, "--trainer.max_epochs=3", f"--trainer.{option}")]
     )
-    assert ("no epoch was validated: the weights at" in capsys.readouterr().err) == warns
+    assert ("no epoch is validated: the weights at" in capsys.readouterr().err) == warns
     assert (find_run(tmp_path).read_result()["best_epoch"] is None) == warns

@@ -31,6 +31,7 @@ from experiment_kit.training.checkpoints import (
     CheckpointOptions,
     PreemptionHandler,
     ResumableCheckpoint,
+    describe_restart,
     find_nonfinite,
     get_local,
 )
@@ -69,12 +70,13 @@ class StepSeed(Callback):
 
 
 class FiniteSteps(Callback):
-    """Stop before a step whose loss or gradient is nan or infinite, and name it.
+    """Stop before a step whose loss or gradient is nan or infinite; name it, and what is saved.
 
     Where a scaler of float16 skips such steps, it may.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run: Run) -> None:
+        self.run = run
         self.losses: list[Tensor] = []  # since the last step, by batch
 
     def on_before_backward(self, trainer: Trainer, module: Any, loss: Tensor) -> None:
@@ -92,8 +94,8 @@ class FiniteSteps(Callback):
             raise UserError(
                 f"{self._name_cause(module)} at step {trainer.global_step} (epoch "
                 f"{trainer.current_epoch}, batch {trainer.fit_loop.epoch_loop.batch_idx}): lower "
-                "the learning rate, clip the gradient or look at that batch; the same command goes "
-                "on from the last checkpoint"
+                "the learning rate, clip the gradient or look at that batch; "
+                + describe_restart(self.run, trainer)
             )
         self.losses = []
 
@@ -239,5 +241,5 @@ def default_callbacks(
     options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
     newest = ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
-    observers = [FiniteSteps(), EpochTimer(), ProgressFile(run.folder / "progress.txt")]
+    observers = [FiniteSteps(run), EpochTimer(), ProgressFile(run.folder / "progress.txt")]
     return [StepSeed(seed), *corrections, *observers, best, newest]

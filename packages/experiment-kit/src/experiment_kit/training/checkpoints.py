@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -138,6 +139,16 @@ def find_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     return next(found, None)
 
 
+def describe_restart(run: Run, trainer: Trainer) -> str:
+    """Say from which checkpoint the same command goes on."""
+    given, newest = trainer.ckpt_path, run.find_latest_step()
+    if given and Path(given).parent != run.checkpoint_folder:
+        return f"the same command starts again from {given}"
+    if newest is None:
+        return "there is no checkpoint yet, and the same command starts anew"
+    return f"the same command goes on from step={newest}.ckpt, from before it"
+
+
 class ResumableCheckpoint(Checkpoint):
     """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
 
@@ -172,8 +183,8 @@ class ResumableCheckpoint(Checkpoint):
         if trainer.strategy.reduce_boolean_decision(name is not None, all=False):
             raise UserError(
                 f"{name or 'a weight'} is nan or infinite after step {trainer.global_step}, which "
-                "is not saved: lower the learning rate, or look at what changes the weights; the "
-                "same command goes on from the checkpoint before"
+                "is not saved: lower the learning rate, or look at what changes the weights; "
+                + describe_restart(self.run, trainer)
             )
         patches.rewind_loops(checkpoint, self.is_validated)
         found = {name: metric.metric_state for name, metric in find_metrics(module)}

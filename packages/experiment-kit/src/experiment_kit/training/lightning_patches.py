@@ -5,7 +5,9 @@ Each correction names the reason upstream, or else the private attribute, and it
 
 import io
 import logging
+import math
 import re
+import sys
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
@@ -86,6 +88,15 @@ class BestCheckpoint(ModelCheckpoint):
         self.validated: dict[str, Any] = {}
         self.saves = False
 
+    def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Warn of a run that never validates, as far as its length is known."""
+        super().on_train_start(trainer, module)
+        every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
+        is_short = 0 < epochs < every or 0 < trainer.max_steps < _count_steps(trainer) < math.inf
+        if trainer.is_global_zero and (is_short or not trainer.enable_validation):
+            text = "no epoch is validated: the weights at the end of training are tested"
+            print(f"warning: {text}", file=sys.stderr)
+
     def on_validation_batch_start(self, trainer: Any, module: Any, batch: Any, *place: int) -> None:
         """Copy the weights before the first batch."""
         if not any(place) and trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
@@ -122,6 +133,12 @@ class BestCheckpoint(ModelCheckpoint):
 
     def _relocate(self, path: str) -> str:
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
+
+
+def _count_steps(trainer: Trainer) -> float:
+    """Count the steps until the first validation, 0 where it is by time."""
+    first, every = trainer.val_check_batch or 0, trainer.check_val_every_n_epoch or 1
+    return (first + (every - 1) * trainer.num_training_batches) / trainer.accumulate_grad_batches
 
 
 class RestoreLoops(Callback):

@@ -1,6 +1,5 @@
 """The TensorBoard logger of a run, and its end: scores, hyperparameters, and the result."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -109,9 +108,6 @@ def score_and_write_result(cli: Any, seconds: float) -> None:
     metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
     if not trainer.is_global_zero or trainer.fast_dev_run:
         return
-    if best is None:
-        text = "no epoch was validated: the weights at the end of training were tested"
-        print(f"warning: {text}", file=sys.stderr)
     (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
     result = {
         **describe_run(cli),

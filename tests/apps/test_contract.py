@@ -23,11 +23,11 @@ from attention_core import diagnose
 from experiment_kit.__main__ import main
 from experiment_kit.app_files import ROW
 from experiment_kit.commands.disagreements import list_disagreements
-from experiment_kit.diagnosis.model_sources import load_run
+from experiment_kit.diagnosis.model_sources import load_model, load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS
 from experiment_kit.launch.plan import find_data, load_app
-from experiment_kit.papers.figures import load_model
+from experiment_kit.papers.figures import DrawnModel
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
 from PIL import Image
@@ -270,7 +270,8 @@ def test_a_finished_run_is_diagnosed(finished) -> None:
     found = [diagnose(network, x, mask=mask, measures="light") for x, mask in batches]
     counts = [report.num_samples for report in found]
     curves = np.array([report.curve("hfc_lfc") for report in found])
-    drawn = load_model(f"run:{run.folder}", "", samples=0).average_curve("hfc_lfc")
+    network, batches, _ = load_model(f"run:{run.folder}", samples=0)
+    drawn = DrawnModel("", network, *next(batches), batches).average_curve("hfc_lfc")
     assert drawn == pytest.approx(np.average(curves, axis=0, weights=counts), rel=1e-5)
 
 

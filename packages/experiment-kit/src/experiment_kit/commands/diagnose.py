@@ -10,7 +10,6 @@ import attention_core
 import torch
 from attention_core import attach, load_mechanism
 from attention_core.diagnosis import Diagnosis
-from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import DEFAULT_MECHANISMS
 from jsonargparse.typing import PositiveInt
 from rich.console import Console
@@ -19,11 +18,9 @@ from torch import Tensor, nn
 
 from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
 from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
-from experiment_kit.diagnosis.model_inputs import find_input_files
-from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_source
+from experiment_kit.diagnosis.model_sources import RANDOM, SAMPLES, load_model
 from experiment_kit.diagnosis.page import write_diagnosis_page
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.launch.plan import build_run, load_best_epoch
 from experiment_kit.pages.tables import print_page_table
 from experiment_kit.papers.values import check_name
 
@@ -37,7 +34,7 @@ def diagnose_models(
     models: list[str],
     input: list[str] | str = "",
     layers: str = "",
-    samples: PositiveInt = 8,
+    samples: PositiveInt = SAMPLES,
     out: str = "",
     random: bool = False,
     backbone: str = "",
@@ -104,7 +101,8 @@ def diagnose_models(
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         note = f"diagnose {name}: long sequences take minutes, fewer --samples less"
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-        network, batch, mask, said = load_model_and_batch(name, paths, samples, source, trusted)
+        network, batches, said = load_model(name, paths, samples, trusted, **source)
+        batch, mask = next(batches)
         for label, part in _attach_each(name, network, attached, trusted):
             report = diagnose_network(label, part, batch, mask, skipped, options)
             if any(note.startswith(RANDOM) for note in said):
@@ -121,27 +119,6 @@ def diagnose_models(
     write_diagnosis_page(path, reports, notes, steps)
     written = ", ".join(map(str, write_reports(path, reports)))
     console.print(f"{path}; {written}", markup=False, highlight=False, soft_wrap=True)
-
-
-def load_model_and_batch(
-    model: str, paths: list[str], samples: int, options: Mapping[str, Any], trust: list[str]
-) -> tuple[Any, Any, Tensor | None, list[str]]:
-    """Return the network of a model, a batch, its mask of valid tokens, and sentences on both."""
-    kind, _, name = model.partition(":")
-    if kind in ("run", "start") and name:
-        load = load_best_epoch if kind == "run" else build_run
-        network, batches, note = load_run(name, find_input_files(paths), samples, trust, load)
-        (batch, mask), notes = next(batches), [note]
-    else:
-        source = load_source(model, **options)
-        batch, note = source.make_batch(paths, samples)
-        network, mask, notes = source.network, None, [source.weights, note]
-    with (
-        torch.no_grad(),
-        convert_user_errors(Exception, prefix=f"{model} does not run on its inputs: "),
-    ):
-        ModelInputs(network, batch).run(network)
-    return network, batch, mask, notes
 
 
 def diagnose_network(

@@ -9,6 +9,7 @@ from attention_core.plots import render_figure
 from attention_core.plots.panels import FORMATS
 from rich.console import Console
 
+from experiment_kit.diagnosis.model_sources import load_model
 from experiment_kit.errors import UserError
 from experiment_kit.papers.drawings import DRAWINGS
 from experiment_kit.papers.figures import (
@@ -16,7 +17,6 @@ from experiment_kit.papers.figures import (
     FigureEntry,
     find_figures,
     find_runs,
-    load_model,
 )
 from experiment_kit.run import write_atomically
 
@@ -95,6 +95,10 @@ def collect_models(
         notes += missing
     if not named:
         raise UserError("; ".join(notes))
-    models = {label: load_model(name, label, backbone, entry.samples, trust)
-              for label, name in named.items()}  # fmt: skip
-    return models, notes + [f"{m.label}: {m.weights}" for m in models.values() if m.weights]
+    models = {}
+    for label, name in named.items():
+        network, batches, said = load_model(name, (), entry.samples, trust, backbone=backbone)
+        batch, mask = next(batches)
+        models[label] = DrawnModel(label, network, batch, mask, () if entry.samples else batches)
+        notes += [f"{label}: {said[0]}"] if names else []
+    return models, notes

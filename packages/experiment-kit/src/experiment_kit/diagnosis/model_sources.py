@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from attention_core.diagnosis.batches import ModelInputs
 from torch import Tensor, nn
 
 from experiment_kit.data.download import (
@@ -20,9 +21,14 @@ from experiment_kit.data.download import (
     name_model_files,
 )
 from experiment_kit.diagnosis.checkpoint_files import load_weights
-from experiment_kit.diagnosis.model_inputs import Kind, draw_token_ids, find_samples
+from experiment_kit.diagnosis.model_inputs import (
+    Kind,
+    draw_token_ids,
+    find_input_files,
+    find_samples,
+)
 from experiment_kit.errors import UserError, convert_user_errors, import_library, suggest_name
-from experiment_kit.launch.plan import load_app, load_best_epoch, read_run
+from experiment_kit.launch.plan import build_run, load_app, load_best_epoch, read_run
 from experiment_kit.training.spectral_monitor import crop_batch
 
 FORMS = (
@@ -30,6 +36,7 @@ FORMS = (
     "checkpoint:FILE or class:PACKAGE.MODULE:CLASS"
 )
 RANDOM = "The weights are random"  # the start of a sentence on weights
+SAMPLES = 8
 _MAX_TOKENS = 128  # longer texts are cut
 _IMAGE_SHAPE = (3, 224, 224)
 _MODES = {1: "L"}  # modes of images by their channels; RGB for others
@@ -270,6 +277,30 @@ class PredictStep(nn.Module):
     def forward(self, *parts: Any) -> Any:
         """Predict."""
         return self.run.predict_step(self.join_batch(parts), 0)
+
+
+def load_model(
+    model: str, paths: Sequence[str] = (), samples: int = SAMPLES,
+    trust: Sequence[str] | str = (), **options: Any,
+) -> tuple[Any, Iterator[tuple[Any, Tensor | None]], list[str]]:  # fmt: skip
+    """Return the network of a model, batches with their masks, and sentences on both.
+
+    A run has all batches of its data, each cut to `samples` unless these are 0; others have one.
+    """
+    kind, _, name = model.partition(":")
+    if kind in ("run", "start") and name:
+        load = load_best_epoch if kind == "run" else build_run
+        network, batches, note = load_run(name, find_input_files(paths), samples, trust, load)
+        notes = [note]
+    else:
+        source = load_source(model, **options)
+        batch, note = source.make_batch(paths, samples or SAMPLES)
+        network, batches, notes = source.network, iter([(batch, None)]), [source.weights, note]
+    first = next(batches)
+    failure = convert_user_errors(Exception, prefix=f"{model} does not run on its inputs: ")
+    with torch.no_grad(), failure:
+        ModelInputs(network, first[0]).run(network)
+    return network, chain([first], batches), notes
 
 
 def load_run(

@@ -1,7 +1,7 @@
 """Printed figures, an entry each in `figures.yaml`, and the runs and models that they show."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain
@@ -17,14 +17,12 @@ from attention_core.diagnosis.run import LayerMaps, collect_maps
 from torch import Tensor
 
 from experiment_kit.app_files import read_settings
-from experiment_kit.diagnosis.model_sources import load_run, load_source
+from experiment_kit.diagnosis.model_sources import SAMPLES
 from experiment_kit.errors import convert_user_errors
 from experiment_kit.papers.spec import ALL
 from experiment_kit.papers.values import check_name
 from experiment_kit.run import Run
 from experiment_kit.run_files import try_read
-
-SAMPLES = 8
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def find_runs(group: RunGroup, folder: Path) -> tuple[dict[str, Path], list[str]
 class DrawnModel:
     """A network in evaluation mode, a batch of it, and the mask that the batch does not hold.
 
-    `others` are further batches with their masks, `weights` a sentence.
+    `others` are further batches with their masks.
     """
 
     label: str
@@ -123,7 +121,6 @@ class DrawnModel:
     batch: Any
     mask: Tensor | None = None
     others: Iterable[tuple[Any, Tensor | None]] = ()
-    weights: str = ""
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -156,17 +153,3 @@ class DrawnModel:
             return M[0].float()[..., valid, :][..., valid]
 
         return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]
-
-
-def load_model(
-    name: str, label: str, backbone: str = "", samples: int = SAMPLES,
-    trust: Sequence[str] | str = (),
-) -> DrawnModel:  # fmt: skip
-    """Load a model by its name: timm:NAME on samples that are made, run:FOLDER on its own."""
-    kind, _, rest = name.partition(":")
-    if kind == "run" and rest:
-        network, batches, _ = load_run(rest, [], samples, trust)
-        return DrawnModel(label, network, *next(batches), others=() if samples else batches)
-    source = load_source(name, backbone=backbone)
-    batch, _ = source.make_batch([], SAMPLES)
-    return DrawnModel(label, source.network, batch, weights=source.weights)

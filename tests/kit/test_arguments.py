@@ -6,7 +6,7 @@ import pytest
 from experiment_kit.arguments import REFUSED, check_flags, explain_difference, take_model
 from experiment_kit.cli import AppCLI, run_app
 from experiment_kit.errors import UserError
-from experiment_kit.parsing import restrict_classes
+from experiment_kit.parsing import parsing_settings, restrict_classes
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -96,7 +96,10 @@ def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monke
     assert sentence in read_error(run_app, APP, args)
 
 
-def test_the_model_that_a_strangers_config_names_is_not_imported(tmp_path, stranger) -> None:
+def test_the_model_that_a_strangers_config_names_is_not_imported(
+    tmp_path, stranger, monkeypatch
+) -> None:
+    monkeypatch.setitem(parsing_settings, "import_paths_enforced", False)  # as in a new process
     path = tmp_path / "config.yaml"
     path.write_text(f"model_class: {stranger.name}")
     with pytest.raises(UserError, match="allow it by --trust="), restrict_classes(path):

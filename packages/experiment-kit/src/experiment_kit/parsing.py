@@ -61,6 +61,7 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
     in one sentence, and no module of the working directory is found: the file may lie beside it.
     """
     trusted = list(filter(None, trust.split(",") if isinstance(trust, str) else trust))
+    set_parsing_settings(import_path_denylist=[])  # else denials only warn
     path, verdicts = sys.path[:], parsing_settings["import_path_verdicts"]
     try:
         sys.path.append(str(Path.cwd()))

@@ -99,7 +99,7 @@ def diagnose_models(
     reports: dict[str, Diagnosis] = {}
     notes: dict[str, list[str]] = {}
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
-        note = f"diagnose {name}: long sequences take minutes, fewer --samples less"
+        note = f"diagnose {name}: long sequences take minutes; fewer --samples take less"
         console.print(note, markup=False, highlight=False, soft_wrap=True)
         network, batches, said = load_model(name, paths, samples, trusted, **source)
         batch, mask = next(batches)

@@ -15,12 +15,15 @@ class AttnScale(Mechanism):
     .. math:: H = J + (1 + \omega)(A - J), \qquad H v = (1 + \omega) A v - \omega J v
 
     with J the uniform map over the allowed keys (1/n everywhere without a mask). A v and J v
-    suffice, so that fused attention is used. omega starts at 0, where H = A. With `masked` false J
-    is uniform over all keys, also forbidden ones, as published for Swin's shifted windows.
+    suffice, so that fused attention is used. omega starts at 0, where H = A.
 
     Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); omega (H,).
 
     Source: eqs. 7-9 of https://arxiv.org/abs/2203.05962
+
+    Args:
+        masked: If false, J is uniform over all keys, also forbidden ones, as published for Swin's
+            shifted windows.
 
     >>> import torch
     >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)

@@ -18,11 +18,16 @@ class GFSA(Mechanism):
 
     .. math:: H = w_0 I + w_1 A + w_K (A + (K - 1)(A^2 - A))
 
-    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,). As in the released
-    code, only wK is learned, from 0, so that H starts as A; for the paper's text, `learn` all
-    three. H is of order two in A for every K, which scales the steps of wK.
+    Shapes: A (B, H, N, N), v (B, H, N, D) -> (B, H, N, D); w0, w1, wK (H,).
 
     Source: eqs. 4-6 of https://arxiv.org/abs/2312.04234v1
+
+    Args:
+        K: Order; H is of order two in A for every K, which scales the steps of wK.
+        learn: Weights that are learned: wK in the released code, all three in the paper's text.
+        w0: Start of the weight of the identity.
+        w1: Start of the weight of A.
+        wK: Start of the weight of the power; at 0, with the other defaults, H starts as A.
 
     >>> import torch
     >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)

@@ -71,6 +71,12 @@ class Polynomial(Mechanism):
 
     Source: eq. 3 of https://arxiv.org/abs/2312.04234, eq. 6 of https://arxiv.org/abs/2505.08516
 
+    Args:
+        K: Order.
+        basis: Polynomials T_k.
+        a: First parameter of Jacobi polynomials.
+        b: Second parameter of Jacobi polynomials.
+
     >>> import torch
     >>> A, v = torch.full((1, 2, 3, 3), 1 / 3), torch.randn(1, 2, 3, 4)
     >>> torch.allclose(Polynomial(num_heads=2, K=3, basis="jacobi")(A, v), A @ v, atol=1e-6)

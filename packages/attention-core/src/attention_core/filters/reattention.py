@@ -15,7 +15,7 @@ class ReAttention(nn.Module):
     .. math:: H = \mathrm{BN}(\Theta A + b) \cdot s
 
     with Theta (H, H) and b from a 1 x 1 convolution and one batch normalisation a head, over the
-    batch and both token axes; s is `scale`, 1 or, for DeepViT-S, head_dim^-0.5. Mixing heads needs
+    batch and both token axes; s is `scale`. Mixing heads needs
     the map itself: O(N^2) memory, and the dropout of a fused `Softmax` does not act. Training and
     evaluation differ (batch or running statistics), and H does not start as A. Bias and
     normalization also fill masked pairs: use it without padding and causality (it warns).
@@ -24,6 +24,9 @@ class ReAttention(nn.Module):
     (B, H, N, D).
 
     Source: https://arxiv.org/abs/2103.11886, Re-attention (whose Theta^T is our Theta)
+
+    Args:
+        scale: Factor s of the mixed maps: 1 or, for DeepViT-S, head_dim^-0.5.
 
     >>> import torch
     >>> A, v = torch.rand(2, 3, 5, 5).softmax(-1), torch.randn(2, 3, 5, 4)

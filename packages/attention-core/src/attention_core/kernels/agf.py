@@ -84,15 +84,25 @@ class AGF(Kernel):
 
     Used as the kernel of `SelfAttention`, whose query and key projections are the paper's maps of U
     and V. rho is a softmax over features for U and over tokens for V. theta_k is the tanh of a
-    stored weight that starts at 0. With `pin_theta0` theta_0 is fixed at 1; without it the map
-    starts at zero. `singular_values` selects an ablation: `filtered` is AGF, `generated` omits the
-    polynomial (g = s), `learned` is H_SVD (one vector a head, starting at 1), `ones` is H_UV.
-    `gamma` weighs the `penalty`, which has a `penalty_variant` of the paper and two of the released
-    code: see `orthogonality_penalty`.
+    stored weight that starts at 0.
 
     Shapes: those of `Kernel`. Time O(N d D), memory O(N D).
 
     Source: eqs. 6-11 and 22-26 of https://arxiv.org/abs/2505.08516
+
+    Args:
+        K: Order of the polynomial g.
+        basis: Polynomials T_k.
+        a: First parameter of Jacobi polynomials.
+        b: Second parameter of Jacobi polynomials.
+        pin_theta0: Fix theta_0 at 1; else the map starts at zero.
+        gamma: Weight of the penalty.
+        penalty_variant: The paper's, or one of two of the released code: see
+            `orthogonality_penalty`.
+        rho: Function that makes U and V.
+        singular_values: An ablation: `filtered` is AGF, `generated` omits the polynomial (g = s),
+            `learned` is H_SVD (one vector a head, from 1), `ones` is H_UV.
+        bias: Add b_Sigma.
 
     >>> agf, x = AGF(8, 2, K=3), torch.randn(1, 5, 8)
     >>> A = agf(torch.randn(1, 2, 5, 4), torch.randn(1, 2, 5, 4), x)

@@ -13,12 +13,15 @@ class FeatScale(Mechanism):
 
     .. math:: z' = \mathrm{DC}[z] (1 + g s) + \mathrm{HC}[z] (1 + g t)
 
-    with DC the mean over tokens, HC = z - DC and g the `gain`: 1 in the paper; 2 in the released
-    DeiT code, which adds the terms twice (as its weights need). s and t start at 0.
+    with DC the mean over tokens, HC = z - DC and g the `gain`. s and t start at 0.
 
     Shapes: z (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid; s, t (D,).
 
     Source: eqs. 10-12 of https://arxiv.org/abs/2203.05962
+
+    Args:
+        gain: 1 in the paper; 2 in the released DeiT code, which adds the terms twice (as its
+            weights need).
 
     >>> z = torch.randn(2, 5, 3)
     >>> torch.equal(FeatScale(3)(z), z)

@@ -12,12 +12,12 @@ class LayerScale(Mechanism):
 
     .. math:: z' = \gamma \odot z
 
-    gamma starts at `init`. The released code has 1e-4, 1e-5 for 24 layers, and 1e-6 for deeper
-    models.
-
     Shapes: z (B, N, D) -> (B, N, D); gamma (D,). It acts on each token alone: a mask has no effect.
 
     Source: section 2 of https://arxiv.org/abs/2103.17239
+
+    Args:
+        init: Start of gamma: in the released code 1e-4, 1e-5 for 24 layers, 1e-6 for deeper models.
 
     >>> LayerScale(3, init=0.5)(torch.ones(1, 1, 3))
     tensor([[[0.5000, 0.5000, 0.5000]]], grad_fn=<MulBackward0>)

@@ -102,8 +102,9 @@ def on_two_processes(folder: Path) -> None:
         # after two of the three steps of an epoch, asked of one process
         with stop_when(lambda trainer, _: trainer.global_step == 2 and trainer.global_rank == 1):
             assert exit_status(*again) == 75
-        with crash_at(5), pytest.raises(Crash):
-            fit(*again, "--checkpoint.every_n_steps=1")
+        if name == "fsdp":  # test_devices of the launcher kills processes of DDP
+            with crash_at(5), pytest.raises(Crash):
+                fit(*again, "--checkpoint.every_n_steps=1")
         fit(*again)
     two = (8, 3, "--trainer.devices=2")
     whole = find_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
@@ -147,7 +148,7 @@ def test_two_devices_learn_what_one_does_with_twice_the_batch(one, two, strategy
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_on_two_devices_resumes_in_mid_epoch(two, strategy) -> None:
     folder, output = two
-    for step in (2, 5):
+    for step in (2, 5) if strategy == "fsdp" else (2,):
         assert re.search(rf"resuming \S+/{strategy}-resumed/\S+ from step {step}\n", output)
     whole, resumed = (find_run(folder / f"{strategy}{end}") for end in ("", "-resumed"))
     found = compare_runs(whole.folder, resumed.folder)

@@ -3,9 +3,9 @@
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -22,6 +22,7 @@ from experiment_kit.launch.supervision import LOST
 from experiment_kit.run import Run
 
 from tests.apps.tiny import NARROW
+from tests.processes import start_python
 
 
 def make_job(folder: Path, name: str, action: str = "touch", **fields) -> Job:
@@ -60,27 +61,24 @@ def test_processes_run_side_by_side_each_with_its_log_and_status(tmp_path, monke
     assert found["c"].log.read_text().endswith("ValueError: a bug\n")
 
 
-def launch(folder: Path, *actions: str, **environment: str) -> tuple[Any, list[Job]]:
-    """Start a launcher of jobs, and return it once all are ready."""
+@contextmanager
+def launch(folder: Path, *actions: str, **environment: str) -> Iterator[Any]:
+    """Start a launcher of jobs; give it and the jobs once all are ready."""
     found = [make_job(folder, action, action) for action in actions]
     code = (
-        "import sys; from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
+        "from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
         "from tests.kit.launch.test_jobs import Places, make_job, run_jobs\n"
         f"jobs = [make_job(Path({str(folder)!r}), name, name) for name in {actions}]\n"
         "if __name__ == '__main__':\n    with exit_on_signal():\n"
         f"        run_jobs(jobs, Places({len(actions)}), print)\n"
     )
     (folder / "launch.py").write_text(code)
-    log = (folder / "log").open("w")
-    paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
-    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, str(folder / "launch.py")]
-    process = subprocess.Popen(command, env=os.environ | environment, stderr=log, stdout=log)
-    deadline = time.monotonic() + 120
-    while not all(job.log.with_name("ready").exists() for job in found):
-        assert time.monotonic() < deadline, (folder / "log").read_text()
-        time.sleep(0.05)
-    return process, found
+    with start_python([str(folder / "launch.py")], folder / "log", **environment) as process:
+        deadline = time.monotonic() + 120
+        while not all(job.log.with_name("ready").exists() for job in found):
+            assert time.monotonic() < deadline, (folder / "log").read_text()
+            time.sleep(0.05)
+        yield process, found
 
 
 def list_processes(found: list[Job]) -> list[psutil.Process]:
@@ -96,16 +94,17 @@ def list_processes(found: list[Job]) -> list[psutil.Process]:
 def test_runs_that_are_deaf_or_stopped_are_killed_with_their_launcher(
     signals, grace, tmp_path
 ) -> None:
-    launcher, found = launch(tmp_path, "deaf", "stopped", "save", ALLPASS_GRACE=str(grace))
-    children = list_processes(found)
-    began = time.monotonic()
-    for number in signals:
-        launcher.send_signal(number)
-        time.sleep(0.5)
-    assert launcher.wait(30) in (128 + signals[0], 128 + signals[-1], -signal.SIGKILL)
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive
-    assert time.monotonic() - began < 20
+    with launch(tmp_path, "deaf", "stopped", "save", ALLPASS_GRACE=str(grace)) as (process, found):
+        children = list_processes(found)
+        began = time.monotonic()
+        for number in signals:
+            os.kill(process.pid, number)
+            time.sleep(0.5)
+        process.join(30)
+        assert process.exitcode in (128 + signals[0], 128 + signals[-1], -signal.SIGKILL)
+        _, alive = psutil.wait_procs(children, timeout=30)
+        assert not alive
+        assert time.monotonic() - began < 20
     assert (tmp_path / "save/saved").exists()
 
 

@@ -184,7 +184,7 @@ def test_a_resumed_run_sees_the_buckets_and_draws_of_the_uninterrupted_one(worke
     for epoch in range(3):
         seen = [index for of, _, items, _ in list_steps(whole) if of == epoch for index in items]
         assert sorted(seen) == list(range(SIZE))
-    with pytest.raises(UserError, match="another budget of a batch"):
+    with pytest.raises(UserError, match="another batch size"):
         fit(BucketNet(budget=11.0), ckpt_path=path, max_epochs=3)
 
 

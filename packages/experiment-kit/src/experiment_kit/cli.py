@@ -312,9 +312,6 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
             raise UserError(f"{run.folder} is not trained: {remedy}")
         return None
     if fitting:
-        states = torch.load(found, "cpu", weights_only=True, mmap=True)["callbacks"].values()
-        paths = [Path(state.get("best_model_path", "")).name for state in states]
-        run.find_best_checkpoint(is_validated="best.ckpt" in paths)  # not at the end of training
         print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
     return str(found)
 

@@ -247,11 +247,8 @@ class ResumableLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Return the settings that give a saved position its meaning."""
         sampler: Any = self.sampler
-        return {
-            "budget of a batch": getattr(sampler, "budget", 1),
-            "batch size": self.batch_size or 0,
-            "number of devices": sampler.num_replicas,
-        }
+        size = self.batch_size or sampler.budget
+        return {"batch size": size, "number of devices": sampler.num_replicas}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raise UserError if a setting differs from the checkpoint's."""

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -227,9 +228,7 @@ def drop_chatter() -> None:
         )
 
 
-_sort_subtypes = _typehints.sort_subtypes_for_union
-
-
+@cache
 def prefer_int_in_unions() -> None:
     """Let a number that fits int and float be an int, whatever was imported before.
 
@@ -238,12 +237,13 @@ def prefer_int_in_unions() -> None:
     `sort_subtypes_for_union`; upstream has no issue.
     Test: tests/kit/training/test_lightning_patches.py, test_a_whole_number_is_an_int.
     """
-    _typehints.sort_subtypes_for_union = _sort_int_before_float
+    sort_subtypes = _typehints.sort_subtypes_for_union
 
+    def sort_int_before_float(subtypes: Sequence[Any], *context: Any) -> list[Any]:
+        found = list(sort_subtypes(subtypes, *context))
+        if int in found and float in found:
+            first, last = sorted((found.index(int), found.index(float)))
+            found[first], found[last] = int, float
+        return found
 
-def _sort_int_before_float(subtypes: Sequence[Any], *context: Any) -> list[Any]:
-    found = list(_sort_subtypes(subtypes, *context))
-    if int in found and float in found:
-        first, last = sorted((found.index(int), found.index(float)))
-        found[first], found[last] = int, float
-    return found
+    _typehints.sort_subtypes_for_union = sort_int_before_float

@@ -39,7 +39,7 @@ from typing import Any
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import find_run
-from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app
+from experiment_kit.launch.plan import Experiment, load_app, load_planner
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.run import Run
 
@@ -172,11 +172,6 @@ def find_differences(expected: Expected, cell: Cell) -> Iterator[str]:
         found = config[paths[0]] if paths else None
         if len(paths) < 2 and not is_equal(found, value):
             yield f"{place} is {found!r}, not {value!r} as in {source}"
-
-
-@cache
-def load_planner(app: str) -> ConfigPlanner:
-    return ConfigPlanner(load_app(app))
 
 
 @cache

@@ -29,7 +29,7 @@ def run_two_processes(folder: Path) -> tuple[Run, list[int]]:
     ((_, run),) = plan_runs([experiment], str(folder)).items()
     arguments = ["-m", "attention_sequence", "fit", *experiment.arguments(str(folder))]
     log, output = run.folder / "log.txt", run.folder / "result.json"
-    job = Job("two", arguments, log, output, devices=count_devices("sequence", arguments[3:]))
+    job = Job("two", arguments, log, output, devices=2)
     _, retried = run_all([job])
     assert run.has_result, log.read_text()
     return run, [status for _, status in retried]
@@ -87,10 +87,6 @@ def test_a_run_whose_process_is_killed_is_tried_again(tmp_path, monkeypatch) -> 
     assert read_weights(runs[0].checkpoint_folder) == read_weights(runs[1].checkpoint_folder)
 
 
-def test_devices_are_counted_in_files_and_arguments(tmp_path) -> None:
-    path = tmp_path / "two.yaml"
-    path.write_text("trainer: {devices: 2}")
-    file = ["-c", "base", "-c", str(path)]
-    assert count_devices("sequence", file) == 2
-    assert count_devices("sequence", [*file, "--trainer.devices=3"]) == 3
-    assert count_devices("sequence", ["-c", "base", "--trainer.devices=auto"]) == 1
+@pytest.mark.parametrize(("devices", "count"), [(2, 2), ([0, 1, 3], 3), ("auto", 1), (-1, 1)])
+def test_devices_are_counted(devices, count) -> None:
+    assert count_devices({"trainer": {"devices": devices}}) == count

@@ -4,15 +4,13 @@ from dataclasses import replace
 
 import pytest
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.cli import AppCLI, find_run
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
-from experiment_kit.papers.spec import find_spec, load_spec
+from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
 
 from tests.kit.tiny import APP, arguments
 
-SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-table-30"]
 
 
@@ -37,23 +35,14 @@ def find_own_run(app: AppSpec, args: list[str]) -> Run:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_cell_has_the_run_of_its_own_parse(table, parses) -> None:
+def test_a_cell_has_the_run_of_its_own_parse(table) -> None:
     spec = find_spec(table)
     rows, columns = [*spec.all_rows][-2:], [*spec.columns][:2]
     cells = spec.list_cells("small" if table < "g" else "paper", seeds=[0, 1], rows=rows,
                             columns=columns)  # fmt: skip
     runs = plan_runs(cell.experiment for cell in cells)
-    *_, last = (e for e in runs if tuple(e.arguments()) not in map(tuple, parses))
+    last = [*runs][-1]
     assert runs[last] == find_own_run(load_app(last.app), last.arguments())
-
-
-@pytest.mark.robustness
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("profile", ["paper", "small"])
-@pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
-def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
-    runs = plan_runs(cell.experiment for cell in load_spec(path).list_cells(profile, seeds=[0]))
-    assert runs == {e: find_own_run(load_app(e.app), e.arguments()) for e in runs}
     named = {e: Run.parse(run.folder) for e, run in runs.items()}
     assert all(name[1:3] == (e.data, e.backbone) for e, name in named.items())
     assert all(name.method == e.method for e, name in named.items() if not e.args)
@@ -66,14 +55,12 @@ def test_every_cell_has_the_run_of_its_own_parse(path, profile) -> None:
     "--model.filter.K=4",
     "--data.init_args.batch_size=3",
 ])  # fmt: skip
-def test_arguments_of_a_comparison_are_in_the_hash(extra, parses) -> None:
+def test_arguments_of_a_comparison_are_in_the_hash(extra) -> None:
     first = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="gfsa")
     experiments = [replace(first, seed=s, args=a) for a in ((), (extra,)) for s in (0, 1)]
     runs = plan_runs(experiments)
     assert len({run.folder for run in runs.values()}) == 4
-    whole = [e for e in experiments if tuple(e.arguments()) not in map(tuple, parses)]
-    assert len(whole) == 1  # it differs from the others by one option
-    assert runs[whole[0]] == find_own_run(load_app("sequence"), whole[0].arguments())
+    assert runs[experiments[-1]] == find_own_run(load_app("sequence"), experiments[-1].arguments())
 
 
 PRETRAINING = Experiment(
@@ -107,23 +94,8 @@ def test_linked_options_follow_their_sources(parses) -> None:
     planner = ConfigPlanner(APP)
     width, seed = "--model.dim=8", "--seed_everything=3"
     found = [find_tiny_run(planner, *extra) for extra in ((), (width,), (seed,), (width, seed))]
-    assert len(parses) == 3
+    assert len(parses) == 2  # seeds share one
     assert len({run.folder for run in found}) == 4
-
-
-@pytest.mark.parametrize("extra", [
-    ("--config={path}",), ("--model={path}",), ("--model.dim", "8"),
-    ("--trainer={path}", "--model.dim=8"),
-])  # fmt: skip
-def test_what_is_of_no_single_option_is_always_parsed(extra, tmp_path, parses) -> None:
-    paths = {"--config": "model: {dim: 8}", "--model": "dim: 8", "--trainer": "max_epochs: 3"}
-    path = tmp_path / "part.yaml"
-    path.write_text(paths.get(extra[0].partition("=")[0], ""))
-    planner = ConfigPlanner(APP)
-    plain = find_tiny_run(planner)
-    args = [part.format(path=path) for part in extra]
-    assert find_tiny_run(planner, *args) == find_tiny_run(planner, *args) != plain
-    assert len(parses) == 3
 
 
 def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:

@@ -11,7 +11,6 @@ import torch
 from attention_core import kernels, penalties
 from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
-from experiment_kit.launch.plan import ConfigPlanner
 from experiment_kit.training.optim import build_optimizer
 
 from tests.kit.tiny import APP, Classifier, arguments
@@ -119,10 +118,6 @@ def test_the_last_weight_decay_that_is_given_acts(options, decay, tmp_path) -> N
     model, _ = cli.build_model_and_data()
     assert model.build_param_groups()[0]["weight_decay"] == decay
     assert cli.read_settings()["model"]["weight_decay"] == decay
-    planner = ConfigPlanner(APP)
-    for _ in range(2):  # parsed, and put together
-        assert planner.merge_config(arguments("runs"))["model"]["weight_decay"] == 0.05
-        assert planner.merge_config(args)["model"]["weight_decay"] == decay
 
 
 def test_two_weight_decays_of_a_module_are_refused() -> None:

@@ -11,11 +11,10 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from experiment_kit.cli import read_option
 from experiment_kit.launch import overlays
 from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_last_line, run_jobs
 from experiment_kit.launch.options import LaunchOptions
-from experiment_kit.launch.plan import Experiment, read_arguments
+from experiment_kit.launch.plan import Experiment, load_planner
 from experiment_kit.run import Run
 from experiment_kit.run_files import read_report, try_read
 
@@ -61,24 +60,22 @@ def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
     for e, run in runs.items():
         if not e.is_trained or run.has_result or run in jobs:
             continue
-        arguments = [*e.arguments(folder, runs), "--trainer.enable_progress_bar=false"]
+        arguments = e.arguments(folder, runs)
+        shown = [*arguments, "--trainer.enable_progress_bar=false"]
         jobs[run] = Job(
             f"{e.data} {e.name} seed {e.seed}",
-            overlays.command_line(e.app, "result", arguments),
+            overlays.command_line(e.app, "result", shown),
             log=run.folder / "log.txt",
             output=run.folder / "result.json",
             needs=runs[e.start].folder / "result.json" if e.start else None,
-            devices=count_devices(e.app, arguments),
+            devices=count_devices(load_planner(e.app).merge_config(arguments)),
         )
     return [*jobs.values()]
 
 
-def count_devices(app: str, arguments: Sequence[str]) -> int:
-    """Count the devices that arguments and their configs name; 1 where they name no number."""
-    given: Any = 1
-    for _, settings in read_arguments(arguments, app):
-        found = settings or {}
-        given = found.get("trainer.devices") or read_option(found, "trainer.devices") or given
+def count_devices(config: Mapping[str, Any]) -> int:
+    """Count the devices that a config names; 1 where it names no number."""
+    given = config["trainer"]["devices"]
     return len(given) if isinstance(given, list) else int(given) if str(given).isdecimal() else 1
 
 

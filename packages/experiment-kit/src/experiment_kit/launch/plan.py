@@ -1,9 +1,8 @@
 """Experiments by name: the config and the run of each, by parsing alone; finished runs."""
 
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from pydoc import locate
 from typing import Any, Literal
@@ -12,16 +11,13 @@ import torch
 from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import PREFIX, Settings, find_config, list_apps, read_settings
+from experiment_kit.app_files import PREFIX, list_apps
 from experiment_kit.cli import AppCLI, find_run, read_option
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
-from experiment_kit.parsing import find_weight_decay, repeat_weight_decay, restrict_classes
+from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
 from experiment_kit.run_files import load_state, read_config
-
-LAUNCHED = ("at", "defaults")  # keys of overlays that the launcher alone reads
-GROUPS = ("trainer", "model", "run", "spectral")  # groups of options; every other key is one option
 
 
 @dataclass(frozen=True)
@@ -105,43 +101,43 @@ def plan_configs_and_runs(
     experiments: Iterable[Experiment], folder: str = "runs"
 ) -> dict[Experiment, tuple[dict[str, Any], Run]]:
     """Merge the config of every experiment, and find its run."""
-    planners: dict[str, ConfigPlanner] = {}
     configs: dict[Experiment, dict[str, Any]] = {}
     runs: dict[Experiment, Run] = {}
     for e in (e for experiment in experiments for e in (experiment.start, experiment) if e):
         if e not in runs:
-            planner = planners.get(e.app) or ConfigPlanner(load_app(e.app))
-            planners[e.app] = planner
+            planner = load_planner(e.app)
             configs[e] = planner.merge_config(e.arguments(folder, runs))
             runs[e] = find_run(planner.app, configs[e])
     return {e: (configs[e], run) for e, run in runs.items()}
 
 
-class ConfigPlanner:
-    """Merges the configs of an app's command lines, and caches the parse of each option.
+@cache
+def load_planner(app: str) -> "ConfigPlanner":
+    """Return the planner of an app, which keeps what it has parsed."""
+    return ConfigPlanner(load_app(app))
 
-    A command line whose options were all set in the same way before is put together from their
-    values: the tables of all papers are planned in a third of the time.
-    Test: tests/kit/launch/test_plan.py, every cell of every table against its own parse.
-    """
+
+class ConfigPlanner:
+    """Merges the configs of an app's command lines by one parser; seeds share a parse."""
 
     def __init__(self, app: AppSpec) -> None:
         self.app = app
         self.cli: AppCLI | None = None
-        self.options: list[str] = []
-        self.values: dict[tuple[str, tuple[str, ...]], Any] = {}
+        self.configs: dict[tuple[str, ...], dict[str, Any]] = {}  # by arguments without the seed
 
     def merge_config(self, arguments: Sequence[str]) -> dict[str, Any]:
         """Return the config of the arguments of `fit`; its parts are shared with other configs."""
-        setters = group_by_option(arguments, self.app.name)
-        is_known = setters.keys() <= {*self.options, "defaults"}
-        if is_known and all((key, setters.get(key, ())) in self.values for key in self.options):
-            return self._combine_values(setters)
-        config = self._parse_config(arguments)
-        self.options = list(map(".".join, _list_options(config)))
-        if setters.keys() <= {*self.options, "defaults"}:
-            for key in self.options:
-                self.values[key, setters.get(key, ())] = read_option(config, key)
+        seeds = [a for a in arguments if a.startswith("--seed_everything=")]
+        others = tuple(a for a in arguments if a not in seeds)
+        if others not in self.configs:
+            self.configs[others] = self._parse_config(others)
+        config = dict(self.configs[others])
+        if seeds:
+            config["seed_everything"] = seed = int(seeds[-1].partition("=")[2])
+            for source, target in self.app.links_at_parsing.items():
+                holder, _, name = target.rpartition(".")
+                if source == "seed_everything" and name in (read_option(config, holder) or {}):
+                    set_option(config, target, seed)
         return config
 
     def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
@@ -150,53 +146,6 @@ class ConfigPlanner:
         else:
             self.cli.parse_fit(arguments)
         return self.cli.read_settings()
-
-    def _combine_values(self, setters: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-        config: dict[str, Any] = {}
-        for key in self.options:
-            set_option(config, key, self.values[key, setters.get(key, ())])
-        for source, target in self.app.links_at_parsing.items():
-            holder, _, name = target.rpartition(".")
-            if name in (read_option(config, holder) or {}):
-                set_option(config, target, read_option(config, source))
-        return config
-
-
-def group_by_option(arguments: Sequence[str], app: str = "") -> dict[str, tuple[str, ...]]:
-    """Return the arguments that set each option; those of several options, or none, are at ""."""
-    grouped: dict[str, list[str]] = defaultdict(list)
-    for argument, settings in read_arguments(repeat_weight_decay(arguments), app):
-        names = [("",)] if settings is None else _list_options(settings)
-        keys = [".".join(name).split(".") for name in names if name[0] not in LAUNCHED]
-        options = [".".join(parts[: 2 if parts[0] in GROUPS else 1]) for parts in keys]
-        for option in dict.fromkeys(option.rstrip("+") for option in options):
-            grouped[option].append(argument)
-    return {option: tuple(setters) for option, setters in grouped.items()}
-
-
-def read_arguments(arguments: Iterable[str], app: str) -> Iterator[tuple[str, Settings | None]]:
-    """Yield each argument with its settings, None for those that only the parser can tell."""
-    left = iter(arguments)
-    for argument in left:
-        if argument == "-c":
-            argument = next(left, "")
-            settings = find_config(PREFIX + app, argument)
-            if settings is None and (path := Path(argument)).is_file():
-                settings = read_settings(path.resolve())
-            if settings is not None and (decay := find_weight_decay(settings)):
-                settings = {**settings, "model": {**settings["model"], **decay["model"]}}
-            yield argument, settings
-        else:
-            option = re.fullmatch(r"--([\w.+]+)=(.*)", argument, re.DOTALL)
-            yield argument, {option[1]: option[2]} if option else None
-
-
-def _list_options(config: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    return [
-        (key, *name)
-        for key, value in config.items()
-        for name in ([(n,) for n in value] if key in GROUPS and isinstance(value, dict) else [()])
-    ]
 
 
 def set_option(config: dict[str, Any], option: str, value: Any) -> None:

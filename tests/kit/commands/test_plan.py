@@ -24,7 +24,7 @@ def print_plan(monkeypatch, capsys, tmp_path):
 
 def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
     text = print_plan("agf-table-1", *ONE)
-    assert text.startswith("agf-table-1: 1 table\n4 cells")  # one seed
+    assert text.startswith("agf-table-1: 1 table, 4 cells")  # one seed
     assert "missing data, by allpass data <name>: heartbeat\n" in text  # JapaneseVowels is here
     assert max(map(len, text.splitlines())) <= 80
     assert print_plan("agf-table-1", *ONE) == text  # from the counts that are kept
@@ -32,7 +32,7 @@ def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
 
 def test_papers_are_planned_table_by_table(print_plan) -> None:
     text = print_plan("record_straight", "--seeds=[0]", "--profile=smoke")
-    assert text.startswith("record_straight: 3 tables\n")
+    assert text.startswith("record_straight: 3 tables, ")
     assert text.count("record-straight-table-1") == text.count("in all") == 1
 
 

@@ -37,18 +37,13 @@ from experiment_kit.app_files import (
 )
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
-_SLOTS = {
-    "model.filter": "attention_core.filters",
-    "model.kernel": "attention_core.kernels",
-    "model.tokens": "attention_core.tokens",
-    "model.reparam": "attention_core.reparam",
-}  # options, and the packages of their classes
-_PACKAGES_OF_OPTIONS = _SLOTS | {
-    "model.optimizer": "torch.optim",
-    "model.schedule": "experiment_kit.training.optim",
+_CLASSES = {  # options, and the packages of their classes
+    "model.filter": "attention_core.filters", "model.kernel": "attention_core.kernels",
+    "model.tokens": "attention_core.tokens", "model.reparam": "attention_core.reparam",
+    "model.optimizer": "torch.optim", "model.schedule": "experiment_kit.training.optim",
     "trainer.callbacks": "lightning.pytorch.callbacks",
     "trainer.logger": "lightning.pytorch.loggers",
-}
+}  # fmt: skip
 _INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module from a config
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
 
@@ -152,7 +147,8 @@ class SlotHelpFormatter(DefaultHelpFormatter):
         action.help = self.HELP.get(action.dest, action.help)
         if isinstance(action.help, str):  # roles of Sphinx, in the docstrings of Lightning
             action.help = re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", action.help)
-        if package := _SLOTS.get(action.dest):
+        package = _CLASSES.get(action.dest, "")
+        if package.startswith("attention_core"):
             found = ", ".join(sorted(list_classes(package)))
             action.extra_help = lambda: f", such as {found}"
         return super()._get_help_string(action)
@@ -172,7 +168,7 @@ def add_remedy(text: str, options: Iterable[str]) -> str:
         return text
     key = re.search(r'Parser key "([\w.]+)":', text)
     if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
-        package = _PACKAGES_OF_OPTIONS.get(key[1] if key else "", "attention_")
+        package = _CLASSES.get(key[1] if key else "", "attention_")
         return text + suggest_name(found[1] or found[2], list_classes(package))
     if found := re.search(r"unrecognized arguments: --([\w.]+)", text):
         return text + suggest_name(found[1], options)

@@ -5,9 +5,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiment_kit.app_files import find_table_specs, list_apps
+from experiment_kit.commands.table import CellOptions
 from experiment_kit.errors import UserError
-from experiment_kit.papers.values import load_table
+from experiment_kit.launch.options import make_folders
+from experiment_kit.pages.tables import print_page_table
+from experiment_kit.papers import cost
+from experiment_kit.papers.spec import find_tables
 
 
 def plan_tables(
@@ -38,16 +41,6 @@ def plan_tables(
         columns: keys of columns of one table; all by default
     """
     console = Console()
-    tables = [path.stem for app in list_apps() for path in find_table_specs(app)]
-    tables = [table for table in tables if name in (table, load_table(table).paper, "all")]
-    console.print(f"{name}: {len(tables)} table{'s' * (len(tables) != 1)}", highlight=False)
-    # here, since these take seconds to import
-    from experiment_kit.commands.table import CellOptions
-    from experiment_kit.launch.options import make_folders
-    from experiment_kit.pages.tables import print_page_table
-    from experiment_kit.papers import cost
-    from experiment_kit.papers.spec import find_tables
-
     chosen = CellOptions(profile=profile, protocol=protocol, source=source, seeds=seeds,
                          rows=rows, columns=columns)  # fmt: skip
     make_folders(folder=folder)
@@ -56,7 +49,8 @@ def plan_tables(
         raise UserError("--rows and --columns choose from one table: name it")
     cells = {spec.table: spec.list_cells(**chosen.names) for spec in specs}
     count = sum(map(len, cells.values()))
-    console.print(f"{count} cells; planning their runs", highlight=False)
+    tables = f"{len(specs)} table{'s' * (len(specs) != 1)}"
+    console.print(f"{name}: {tables}, {count} cells; planning their runs", highlight=False)
     runs = cost.plan_costs(cells, Path(folder), console)
     for listing in cost.tabulate_costs(runs):
         print_page_table(listing, console)

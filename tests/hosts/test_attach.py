@@ -4,13 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import (
-    AGF,
-    GFSA,
-    Plain,
-    attach,
-    detach,
-)
+from attention_core import AGF, GFSA, Plain, attach, detach
 from attention_core.hosts.selection import select_layers
 from hypothesis import given
 from hypothesis import strategies as st

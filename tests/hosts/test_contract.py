@@ -8,7 +8,6 @@ from itertools import count, product
 from typing import Any, NamedTuple
 
 import pytest
-import timm
 import torch
 import transformers as hf
 from attention_core import (
@@ -45,13 +44,6 @@ from tests.hosts.transformers import models as transformers_models
 # torch warns of the masks that speechbrain passes
 pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched:UserWarning")
 IDENTITIES = [GFSA, AttnScale]
-# the parameters that GFSA adds to a model, as the paper counts them
-ADDED = {
-    72: lambda: timm.create_model("deit_small_patch16_224"),
-    192: lambda: timm.create_model("cait_s24_224"),
-    282: lambda: timm.create_model("swin_small_patch4_window7_224"),
-    144: lambda: hf.BertModel(hf.BertConfig()),
-}
 
 
 class Case(NamedTuple):
@@ -227,13 +219,13 @@ def test_dropout_acts_in_training_alone(make):
     assert not torch.equal(run(model, inputs), run(model, inputs))
 
 
-@pytest.mark.parametrize(("count", "make"), ADDED.items(), ids=map(str, ADDED))
-def test_gfsa_adds_the_papers_number_of_parameters(count, make):
+def test_gfsa_adds_the_papers_number_of_parameters():
+    """To BERT, as tests of the vision app have it of other models."""
     with torch.device("meta"):
-        model = make()
+        model = hf.BertModel(hf.BertConfig())
         before = sum(w.numel() for w in model.parameters())
-        attach(model, GFSA).requires_grad_(True)
-    assert sum(w.numel() for w in model.parameters()) - before == count
+        attach(model, GFSA)
+    assert sum(w.numel() for w in model.parameters()) - before == 144
 
 
 OWN = Case(lambda: SelfAttention(12, 3).eval(), lambda: {"x": torch.randn(2, 7, 12)}, 0)

@@ -12,10 +12,7 @@ from attention_graph.chemistry.features import (
     featurize_ogb,
     featurize_zinc,
 )
-from attention_graph.chemistry.penalized_logp import (
-    compute_penalized_logp,
-    featurize_with_target,
-)
+from attention_graph.chemistry.penalized_logp import compute_penalized_logp, featurize_with_target
 from attention_graph.chemistry.synthetic import generate_molecules
 from rdkit import Chem
 

@@ -7,12 +7,7 @@ import pytest
 import torch
 from attention_core import AGF, SelfAttention
 from attention_sequence.data import Image, ListOps, LongRangeData, Pathfinder, Retrieval, Text
-from attention_sequence.models import (
-    NetworkSize,
-    PairClassifier,
-    SeriesClassifier,
-    TokenClassifier,
-)
+from attention_sequence.models import NetworkSize, PairClassifier, SeriesClassifier, TokenClassifier
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.errors import UserError
 from torch import nn

@@ -19,7 +19,7 @@ EXTRA = {
     "deit_small_24": {"attnscale": 144, "featscale": 18_432},
     "cait_xxs24": {"attnscale": 96, "featscale": 9_216},
     "cait_s24": {"gfsa": 192, "featscale": 18_432},
-    "swin_small": {"attnscale": 282, "featscale": 18_048},
+    "swin_small": {"attnscale": 282, "gfsa": 282, "featscale": 18_048},
     "vit_tiny": {"sharpening": -440_064},
     "vit_tiny_48": {"smoothing": -4 * 440_064},
 }

@@ -16,12 +16,7 @@ from transformers.models.florence2.modeling_florence2 import (
 )
 from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
-from tests.hosts.helpers import (
-    draw_weights,
-    filtered_modules,
-    filters,
-    randomize,
-)
+from tests.hosts.helpers import draw_weights, filtered_modules, filters, randomize
 from tests.hosts.transformers.models import (
     BART,
     CROSS,

@@ -7,26 +7,14 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import attach, detach
-from attention_core.filters import (
-    GFSA,
-    AttnScale,
-    ReAttention,
-)
+from attention_core.filters import GFSA, AttnScale, ReAttention
 from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tests.hosts.helpers import draw_weights, randomize
 from tests.hosts.transformers.forming_models import TEXTS
-from tests.hosts.transformers.models import (
-    FAMILIES,
-    GENERATIVE,
-    LLAMA,
-    PAD,
-    SLIDES,
-    VOCAB,
-    build,
-)
+from tests.hosts.transformers.models import FAMILIES, GENERATIVE, LLAMA, PAD, SLIDES, VOCAB, build
 
 FILTERS = {"gfsa": partial(GFSA, K=4), "attnscale": AttnScale}  # powers of a map, and its average
 all_families = pytest.mark.parametrize("family", GENERATIVE)

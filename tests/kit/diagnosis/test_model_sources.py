@@ -6,12 +6,7 @@ from experiment_kit.cli import run_app
 from experiment_kit.data.download import WEIGHT_PACKAGES
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
-from experiment_kit.diagnosis.model_sources import (
-    RANDOM,
-    load_run,
-    load_timm,
-    load_transformers,
-)
+from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_timm, load_transformers
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, build_run, load_app, load_best_epoch
 from transformers import AutoConfig

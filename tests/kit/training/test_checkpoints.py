@@ -157,12 +157,7 @@ def test_a_stop_at_any_batch_changes_nothing(options, tmp_path) -> None:
     for batch in range(1, options.get("max_steps", BATCHES) + 1):
         folder, records[1] = tmp_path / str(batch), Record()
         with pytest.raises(Preemption) as end:
-            fit(
-                folder,
-                records[1],
-                CallAt(batch, send_signal),
-                **options,
-            )
+            fit(folder, records[1], CallAt(batch, send_signal), **options)
         assert end.value.code == 75
         net = fit(folder, records[1], **options)
         check_equal([tmp_path / "whole", folder], records, [whole, net], (batch - 1) // 4)

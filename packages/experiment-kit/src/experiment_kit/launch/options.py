@@ -72,8 +72,8 @@ class OverlayOptions:
             the full one; by default that of the data set
         protocol: where the epoch is chosen: validation, test, or published, as the papers' code
             does; or another name of protocols.yaml
-        args: options for the app in one text, such as "--trainer.max_epochs=3"; options with a dot
-            may also be given as they are
+        args: options of the app, which attention-vision fit --help lists, in one text; those with a
+            dot, such as --trainer.max_epochs=3, may also be given as they are
     """
 
     app: str

@@ -31,9 +31,9 @@ def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
 
 
 def test_papers_are_planned_table_by_table(print_plan) -> None:
-    text = print_plan("record_straight", "--seeds=[0]", "--profile=smoke")
-    assert text.startswith("record_straight: 3 tables, ")
-    assert text.count("record-straight-table-1") == text.count("in all") == 1
+    text = print_plan("attnscale", "--seeds=[0]", "--profile=smoke")
+    assert text.startswith("attnscale: 3 tables, ")
+    assert text.count("attnscale-table-1") == text.count("in all") == 1
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

@@ -54,7 +54,7 @@ def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
 
 
 @pytest.mark.parametrize(("app", "chosen", "message"), [
-    ("sequence", {"method": "gsfa"}, "no method 'gsfa' in sequence; there are: agf, "),
+    ("sequence", {"method": "gsfa"}, r"no method 'gsfa' in sequence \(did you mean gfsa\?\); "),
     ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
     ("video", {}, r"no app 'video'.*there are: .*sequence"),
 ])  # fmt: skip

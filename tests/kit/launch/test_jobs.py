@@ -141,8 +141,9 @@ def test_a_run_that_hangs_is_named_once(tmp_path, capsys, monkeypatch) -> None:
     assert str(job.log) in line
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("group", [False, True], ids=["launcher", "group"])
+@pytest.mark.parametrize(("number", "group"), [
+    (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False),
+])  # fmt: skip
 def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
     number, group, tmp_path, capsys
 ) -> None:

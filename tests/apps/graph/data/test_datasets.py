@@ -66,7 +66,7 @@ def test_zinc_as_arrays(here, capsys) -> None:
 
 
 def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:
-    with pytest.raises(UserError, match=r"no ZINC/molecules .* or its folders graph/ .*DATA=zinc"):
+    with pytest.raises(UserError, match=r"no ZINC/molecules .* or its folders graph/ .*data zinc"):
         load_zinc()
     write_zinc_arrays(here / "zinc/zinc12k.npz")
     with pytest.raises(UserError, match=r"no ZINC/molecules"):
@@ -151,7 +151,7 @@ def test_pcqm_by_its_official_split(folder, here, capsys) -> None:
         ({"train": [0, 1]}, "split_dict.pt has the parts train, not train and valid"),
         ({"train": [0, 30], "valid": [2]}, "data.csv.gz has 10 rows, and its split names row 31"),
         ({"train": [0.5]}, "split_dict.pt cannot be read as arrays"),
-        (None, r"no pcqm4m-v2 in DATA_DIR .*DATA=pcqm4mv2"),
+        (None, r"no pcqm4m-v2 in DATA_DIR .*data pcqm4mv2"),
     ],
 )
 def test_a_wrong_split_of_pcqm_is_refused(split, sentence, here) -> None:
@@ -193,7 +193,7 @@ def test_moleculenet_reads_deepchems_own_columns() -> None:
     write_table(Path("delaney-processed.csv"), rows, header)
     data = MoleculeNet("esol", data_dir=".")
     assert data.target_mean == np.mean(data.stores["train"].rows)
-    with pytest.raises(UserError, match=r"no moleculenet/SAMPL.csv in DATA_DIR .*make data"):
+    with pytest.raises(UserError, match=r"no moleculenet/SAMPL.csv in DATA_DIR .*allpass data"):
         MoleculeNet("freesolv", data_dir=".").setup("fit")
     with pytest.raises(UserError, match=r"set DATA_DIR"):
         MoleculeNet.find_data("esol")

@@ -1,4 +1,4 @@
-"""Statistics of a table: intervals over seeds, the comparison with the paper, paired seeds."""
+"""Statistics of a table: intervals over seeds, the comparison with the paper, paired tests."""
 
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.results import MIN_SEEDS, TableResults
@@ -16,14 +16,20 @@ _PAIRS = (
     "number of seeds that both have. An interval with 0 tells no difference; many of them are "
     "compared here, and none is corrected for that."
 )
+_TESTS = (
+    "Two-sided Wilcoxon signed-rank test of {} against each row, over the n columns that both "
+    "have: exact, or by the normal approximation without zeros where a difference is zero."
+)
+MIN_PAIRS = 6  # with fewer no two-sided exact p-value is below 0.05
 
 
 def list_statistics(results: TableResults, profile: str, protocol: str) -> dict[str, Lines]:
     """Return the tables beside the results of a setting that have a line, by their captions."""
     tables = {"Statistics of each measured cell.": format_statistics(results, profile, protocol)}
     if reference := results.spec.reference:
-        caption = _PAIRS.format(results.spec.labels[reference])
-        tables[caption] = format_pairs(results, reference, profile, protocol)
+        for caption, make in ((_PAIRS, format_pairs), (_TESTS, format_tests)):
+            lines = make(results, reference, profile, protocol)
+            tables[caption.format(results.spec.labels[reference])] = lines
     return {caption: lines for caption, lines in tables.items() if len(lines) > 1}
 
 
@@ -59,4 +65,22 @@ def format_pairs(results: TableResults, reference: str, profile: str, protocol: 
                 text = f"{mean:+.{digits}f} ({interval}; {pair.count})"
                 texts[i] = text.replace("-", "−")
         lines += [[labels[row], *texts]] if {*texts} - {MISSING} else []
+    return lines
+
+
+def format_tests(results: TableResults, reference: str, profile: str, protocol: str) -> Lines:
+    """Return the p-values of a row against the others, by their means in each column."""
+    spec, lines = results.spec, [["against", "n", "p"]]
+    cells = results.list_cells(profile, protocol)
+    means = {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
+    for row in (row for row in spec.labels if row != reference):
+        pairs = [(means.get((reference, c)), means.get((row, c))) for c in spec.columns]
+        # 0.3 - 0.2 ties with 0.2 - 0.1
+        differences = [round(a - b, 6) for a, b in pairs if a is not None and b is not None]
+        if len(differences) >= MIN_PAIRS and any(differences):
+            from scipy.stats import wilcoxon  # takes seconds to import; most tables have few pairs
+
+            method = "approx" if 0 in differences else "exact"
+            p = wilcoxon(differences, zero_method="wilcox", method=method).pvalue
+            lines.append([spec.labels[row], str(len(differences)), f"{p:.3f}"])
     return lines

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import pandas as pd
@@ -57,6 +58,15 @@ EXPLANATION = (
 
 
 # FLOPs and seconds are NaN if unknown; experiments are without their seed
+# options that change no product of a forward pass
+_FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
+         "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
+         "weights", "tokenizer", "num_workers", "data_dir", "dropout_mask", "score_metric",
+         "speeds", "dev", "batch_seconds", "max_batch_size", "global_batch", "ema", "drop_path",
+         "input_dropout", "label_smoothing", "spec_augment", "checkpoint", "line_end",
+         "learn", "w0", "w1", "wK", "a", "b", "gamma", "rho", "penalty_variant",
+         "scale"}  # fmt: skip
+_FREE_K = {"attention_core.GFSA", "attention_core.AGF"}  # whose K changes none either
 COLUMNS = ["paper", "table", "row", "experiment", "folder", "is_done", "flops", "seconds"]
 
 
@@ -95,8 +105,7 @@ def find_flops(
     """Return the FLOPs of each experiment, else NaN; count models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
-    parts = {e: {key: config[key] for key in ("model", "data")} for e, config in configs.items()}
-    names = {e: f"{e.app} {config_hash(part)}" for e, part in parts.items()}
+    names = {e: f"{e.app} {name_model(config)}" for e, config in configs.items()}
     new = {name: e for e, name in names.items() if name not in known}
     os.environ["HF_HUB_OFFLINE"] = "1"  # else a hub that is not reached is asked for minutes
     try:
@@ -109,6 +118,23 @@ def find_flops(
         e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
         for e, n in samples.items()
     }
+
+
+def name_model(config: Mapping[str, Any]) -> str:
+    """Return a hash over what the multiply-adds of a sample depend on."""
+    data = config["data"]
+    kind: Any = locate(data["class_path"])
+    if hasattr(kind, "num_labels"):  # texts: their data sets differ in the number of labels alone
+        labels = kind(data["init_args"]["dataset_name"]).num_labels
+        data = {**data, "init_args": {**data["init_args"], "dataset_name": labels}}
+    return config_hash({"model": _drop_free(config["model"]), "data": _drop_free(data)})
+
+
+def _drop_free(value: Any, free: Collection[str] = _FREE) -> Any:
+    if not isinstance(value, dict):
+        return value
+    inner = _FREE | {"K"} if value.get("class_path") in _FREE_K else _FREE
+    return {key: _drop_free(part, inner) for key, part in value.items() if part and key not in free}
 
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:

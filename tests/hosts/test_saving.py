@@ -4,10 +4,12 @@ import copy
 import json
 import shutil
 from functools import partial
+from pathlib import Path
 
 import huggingface_hub
 import pytest
 import torch
+import transformers
 from attention_core import (
     AGF,
     GFSA,
@@ -233,3 +235,12 @@ def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path):
             ValueError, match=r"is damaged: .* is not of finite numbers of its kind"
         ):
             load_mechanism(build(), tmp_path)
+
+
+def test_the_mechanism_of_a_run_loads_as_documented() -> None:
+    sizes = {"hidden_size": 24, "num_hidden_layers": 6, "num_attention_heads": 12}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes))
+    load_mechanism(model, Path(__file__).parents[2] / "apps/nlp/mechanisms/minilm-gfsa-rte")
+    learned = torch.stack([w for name, w in model.named_parameters() if name.endswith("wK")])
+    assert learned.shape == (6, 12)
+    assert 1e-3 < learned.abs().max() < 2e-3  # as its card says

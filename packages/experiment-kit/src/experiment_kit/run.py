@@ -19,13 +19,7 @@ from filelock import FileLock, Timeout
 from experiment_kit import run_files
 from experiment_kit.environment import describe_code, describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import (
-    FolderName,
-    is_whole_checkpoint,
-    parse_folder,
-    parse_step,
-    rename_damaged,
-)
+from experiment_kit.run_files import FolderName, is_whole_checkpoint, parse_folder, parse_step
 
 _HASHED = ("seed_everything", "trainer", "model", "model_class", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
@@ -251,7 +245,8 @@ class Run:
         for path in self._list_checkpoints():
             if is_whole_checkpoint(path, resumable=True):
                 return path
-            rename_damaged(path)
+            renamed = path.replace(path.with_suffix(".damaged")).name
+            print(f"warning: {path} is damaged or holds nan; renamed to {renamed}", file=sys.stderr)
         return None
 
     def find_best_checkpoint(self, is_validated: bool) -> Path | None:

@@ -137,13 +137,6 @@ def warn_once(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def rename_damaged(path: Path) -> None:
-    """Rename a checkpoint to end in .damaged, with a warning."""
-    renamed = path.with_suffix(".damaged")
-    path.replace(renamed)
-    print(f"warning: {path} is damaged or holds nan; renamed to {renamed.name}", file=sys.stderr)
-
-
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end; to resume, also without nan."""
     try:

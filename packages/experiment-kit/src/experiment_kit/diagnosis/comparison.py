@@ -107,10 +107,8 @@ def draw_comparison(reports: Reports, steps: Mapping[str, int]) -> list[PageFigu
 
 def write_reports(path: Path, reports: Reports) -> list[Path]:
     """Write all measures as JSON, for `Diagnosis.from_dict`, and a row for each layer as CSV."""
-    content = json.dumps([report.to_dict() for report in reports.values()])
+    measures, table = path.with_suffix(".json"), path.with_suffix(".csv")
+    write_atomically(measures, json.dumps([report.to_dict() for report in reports.values()]))
     frames = [report.to_dataframe().assign(model=name) for name, report in reports.items()]
-    text = pd.concat(frames).to_csv(index=False)
-    files = [path.with_suffix(".json"), path.with_suffix(".csv")]
-    for file, written in zip(files, (content, text), strict=True):
-        write_atomically(file, written)
-    return files
+    write_atomically(table, pd.concat(frames).to_csv(index=False))
+    return [measures, table]

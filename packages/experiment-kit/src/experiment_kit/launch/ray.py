@@ -61,7 +61,14 @@ class Cluster(Places):
         """Wait for the end of a task."""
         for handle in self.ray.wait([*self.running], timeout=LOOK_AFTER)[0]:
             job = self.running.pop(handle)
-            yield job, _read_status(self.ray, handle, job)
+            try:
+                status = self.ray.get(handle)
+            except self.ray.exceptions.RayError as error:
+                reason = str(error).partition("\n")[0]
+                with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
+                    log.write(f"\nlost on Ray: {reason}\n")
+                status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else LOST
+            yield job, status
 
     def stop(self) -> None:
         """Interrupt the tasks, whose runs save."""
@@ -99,13 +106,3 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
     finally:  # it has ended, unless the task is cancelled: let the run save
         end_processes([process])
     return int(process.exitcode or 0)
-
-
-def _read_status(ray: Any, handle: Any, job: Job) -> int:
-    try:
-        return ray.get(handle)
-    except ray.exceptions.RayError as error:
-        reason = str(error).partition("\n")[0]
-        with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
-            log.write(f"\nlost on Ray: {reason}\n")
-        return 1 if isinstance(error, ray.exceptions.RayTaskError) else LOST

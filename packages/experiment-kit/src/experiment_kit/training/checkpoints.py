@@ -222,8 +222,10 @@ class ResumableCheckpoint(Checkpoint):
         """Save where it is due or requested."""
         if place % trainer.accumulate_grad_batches:
             return
-        wanted = self.handler.requested or self._is_due(trainer)
-        if trainer.strategy.reduce_boolean_decision(wanted, all=False):
+        minutes, steps = self.options.every_n_minutes, self.options.every_n_steps
+        by_time = minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes
+        is_due = by_time or (steps is not None and trainer.global_step % steps == 0)
+        if trainer.strategy.reduce_boolean_decision(self.handler.requested or is_due, all=False):
             self._save(trainer)
             self._exit_if_requested(trainer)
 
@@ -247,12 +249,6 @@ class ResumableCheckpoint(Checkpoint):
         if isinstance(exception, Preemption) and launcher is not None:
             launcher.kill(signal.SIGTERM)
             launcher.procs.clear()  # else Lightning would kill this process as they end
-
-    def _is_due(self, trainer: Trainer) -> bool:
-        minutes, steps = self.options.every_n_minutes, self.options.every_n_steps
-        step = trainer.global_step
-        by_time = minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes
-        return step != self.saved_step and (by_time or (steps is not None and step % steps == 0))
 
     def _save(self, trainer: Any) -> None:
         step = trainer.global_step

@@ -92,7 +92,6 @@ class AttentionModule(LightningModule, ABC):
         """Return a function that builds the attention of a layer, with slots if it is selected."""
         slots = dict(self.slots)
         selected = select_layers(slots.pop("layers"), num_layers)
-
         kernels: list[Any] = []
 
         def build_attention(layer: int) -> SelfAttention:

@@ -4,6 +4,7 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from torch.utils._pytree import tree_map
 
 from experiment_kit.run import write_atomically
 from experiment_kit.training.lightning_patches import State
@@ -35,22 +37,22 @@ _MEASURES = ("tokens", "responses")
 _COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
 
 
+@dataclass(eq=False)
 class RepeatedCall(ModelInputs):
     """One call inside a model that each measurement repeats, and its mask of valid tokens.
 
     Its few samples are never cut into slices.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        mask: Tensor | None = None,
-    ) -> None:
-        self.function, self.args, self.kwargs, self.mask = function, args, dict(kwargs), mask
-        self.num_samples = 1
-        self._names = list(inspect.signature(getattr(function, "forward", function)).parameters)
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    mask: Tensor | None = None
+    num_samples: int = 1
+
+    def __post_init__(self) -> None:
+        function = getattr(self.function, "forward", self.function)
+        self._names = list(inspect.signature(function).parameters)
 
     def run(self, model: nn.Module) -> Any:
         """Repeat the call; sharded weights are gathered again for what is measured behind it."""
@@ -190,8 +192,7 @@ class SpectralMonitor(Callback):
                 is_part = isinstance(value, Tensor) and value.ndim > 0 and len(value) == size
                 return value[:count].detach().clone() if is_part else value
 
-            cropped = {name: crop(value) for name, value in kwargs.items()}
-            self.call = RepeatedCall(network, tuple(map(crop, args)), cropped)
+            self.call = RepeatedCall(network, *tree_map(crop, (args, kwargs)))
 
         parts = sorted(module.children(), key=lambda part: len(list(part.parameters())))
         handles = [

@@ -109,9 +109,14 @@ def test_the_folders_of_the_release_are_found(tmp_path) -> None:
     assert len(set_up(ListOps("listops-1000", str(tmp_path))).splits["val"]) == 6
 
 
-def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch) -> None:
+def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATA_DIR", raising=False)
     data = set_up(ListOps("drawn"))
     assert [len(data.splits[split]) for split in SPLITS] == [1920, 40, 40]
     assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.splits["val"])
+    (file,) = Path("runs/data/listops-drawn").rglob("basic_test.tsv")
+    content = file.read_bytes()
+    file.write_bytes(content[: content.rindex(b"\n", 0, -1) + 1])  # a row is missing
+    assert len(set_up(ListOps("drawn")).splits["test"]) == 40
+    assert "basic_test.tsv is missing or not as it was written" in capsys.readouterr().err

@@ -5,6 +5,7 @@ maps of a few heads; fused calls would compute the softmax for each power. One a
 map with dropout or a learned bias, needs a few rows at a time.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
@@ -17,7 +18,8 @@ from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
 CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
 RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
-Chunk = tuple[slice, ...]  # samples and heads, and rows of a map that is applied once
+LOG2_E = 1 / math.log(2)  # logits have base two: exp2 takes a quarter of the time of exp
+Chunk = tuple[slice, ...]  # samples, heads and rows; all rows of a map that is applied repeatedly
 
 
 class MapOptions(NamedTuple):
@@ -73,17 +75,14 @@ def apply_recomputed(
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
     seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
     options = MapOptions(scale, threshold, factor, seed, steps)
-    if _has_rows(options, q.shape):
-        return _Blockwise.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
-    return _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
+    if len(steps) == 1:
+        return _RecomputedProduct.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
+    return _RecomputedPolynomial.apply(  # type: ignore[no-untyped-call]
+        options, q, k, v, mask, *theta
+    )
 
 
-def _has_rows(options: MapOptions, shape: torch.Size) -> bool:
-    """Return True for one application of maps that do not fit the cache."""
-    return len(options.steps) == 1 and shape[2] ** 2 > CHUNK_NUMEL
-
-
-class _Recomputed(torch.autograd.Function):
+class _RecomputedPolynomial(torch.autograd.Function):
     """Compute sum_k theta_k T_k(A) v, and its gradient from A formed again."""
 
     @staticmethod
@@ -93,15 +92,16 @@ class _Recomputed(torch.autograd.Function):
         y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
         is_trained = any(ctx.needs_input_grad)
         saved = [v.new_empty(v.shape) for _ in options.steps[1:] if is_trained]
+        norms = q.new_empty(*q.shape[:3], 1)
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
-            A = _normalize(A, options)
+            A.div_(_exponentiate(A, _take(norms, chunk)))
             values, *weights = (_take(t, chunk) for t in (v, *theta))
             apply = partial(_multiply, A if kept is None else kept.mul_(A), factor=options.factor)
             sums = list(horner_terms(apply, values, weights, options.steps))
             for whole, part in zip([y, *reversed(saved)], reversed(sums), strict=False):
                 whole[chunk] = part.view(whole[chunk].shape)
         ctx.options, ctx.num_inputs = options, len(inputs)
-        ctx.save_for_backward(*inputs, *saved)
+        ctx.save_for_backward(*inputs, norms, *saved)
         return y
 
     @staticmethod
@@ -115,13 +115,18 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _differentiate(
-    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
+    options: MapOptions,
+    inputs: Sequence[Any],
+    needed: Sequence[bool],
+    g: Tensor,
+    norms: Tensor,
+    *saved: Tensor,
 ) -> list[Tensor | None]:
     q, k, v, mask, *theta = inputs
     dq, dk, dv, *dtheta = (t.new_empty(t.shape) for t in (q, k, v, *theta))
     dmask = torch.zeros_like(mask) if needed[3] else None
     for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
-        A = _normalize(A, options)
+        A.sub_(_take(norms, chunk)).exp2_()
         values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved)))
         weights = [_take(t, chunk) for t in theta]
         # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
@@ -133,35 +138,30 @@ def _differentiate(
         dA = dA if kept is None else dA.mul_(kept)
         # in place: one pass over the map
         torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
-        torch.bmm(dA, keys * options.scale, out=_take(dq, chunk))
-        torch.bmm(dA.mT, queries, out=_take(dk, chunk))
+        _add_product(_take(dq, chunk), dA, keys, options.scale, beta=0)
+        _add_product(_take(dk, chunk), dA.mT, queries, 1 / LOG2_E, beta=0)
         total = torch.mul(weights[0], grad, out=_take(dv, chunk))
         for weight, term in zip(weights[1:], terms[1:], strict=True):
             total.addcmul_(weight, term)
         for whole, term, need in zip(dtheta, terms, needed[4:], strict=True):
             if need:
                 torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
-        if dmask is not None:
-            part = _select(dmask, chunk)
-            part += dA.view(-1, *q[chunk].shape[1:3], q.shape[2]).sum_to_size(part.shape)
+        _add_mask_gradient(dmask, dA, chunk)
     return [dq, dk, dv, dmask, *dtheta]
 
 
-class _Blockwise(torch.autograd.Function):
+class _RecomputedProduct(torch.autograd.Function):
     """Compute A v by a few rows of A, and its gradient from these rows formed again."""
 
     @staticmethod
     def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
         q, k, v, mask = inputs
         y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
-        norms = q.new_empty(*q.shape[:3], 1)  # logarithms of the sums of rows
+        norms = q.new_empty(*q.shape[:3], 1)
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
-            top = A.amax(-1, keepdim=True)
-            top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
-            total = A.sub_(top).exp_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
-            product = torch.bmm(A if kept is None else kept.mul_(A), _take(v, chunk[:2]))
-            y[chunk] = product.mul_(options.factor / total)
-            norms[chunk] = total.log_().add_(top)
+            total = _exponentiate(A, _take(norms, chunk))
+            u = torch.bmm(A if kept is None else kept.mul_(A), _take(v, chunk[:2]))
+            y[chunk] = u.mul_(options.factor / total).view(y[chunk].shape)
         ctx.options = options
         ctx.save_for_backward(*inputs, y, norms)
         return y
@@ -174,21 +174,19 @@ class _Blockwise(torch.autograd.Function):
             one = q.new_ones(*q.shape[:2], 1, 1)
             inputs = (q, k, v, mask, 0 * one, one)
             return None, *_differentiate_equation(options, inputs, (*needed, False, False), g)[:4]
-        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        dq, dk, dv = q.new_empty(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
         dmask = torch.zeros_like(mask) if needed[3] else None
         sums = (g * y).sum(-1, keepdim=True)  # each sums a row of A times its gradient
         for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
-            A.sub_(norms[chunk][0]).exp_()
-            grad = _take(g, chunk).mul(options.factor)
-            torch.bmm(grad, _take(v, chunk[:2]).mT, out=dA)
+            A.sub_(_take(norms, chunk)).exp2_()
+            grad = _take(g, chunk)
+            _add_product(dA, grad, _take(v, chunk[:2]).mT, options.factor, beta=0)
             weights = A if kept is None else kept.mul_(A)
-            dv[chunk[:2]][0].baddbmm_(weights.mT, grad)
-            dA.mul_(weights).addcmul_(A, sums[chunk][0], value=-1)
-            dq[chunk] = torch.bmm(dA, keys).mul_(options.scale)
-            dk[chunk[:2]][0].baddbmm_(dA.mT, queries)
-            if dmask is not None:
-                part = _select(dmask, chunk)
-                part += dA.unsqueeze(0).sum_to_size(part.shape)
+            _add_product(_take(dv, chunk[:2]), weights.mT, grad, options.factor)
+            dA.mul_(weights).addcmul_(A, _take(sums, chunk), value=-1)
+            _add_product(_take(dq, chunk), dA, keys, options.scale, beta=0)
+            _add_product(_take(dk, chunk[:2]), dA.mT, queries, 1 / LOG2_E)
+            _add_mask_gradient(dmask, dA, chunk)
         return None, dq, dk, dv, dmask
 
 
@@ -201,26 +199,24 @@ def _form_maps(
     maps, space, draws = (q.new_empty(size) for _ in range(3))
     words = torch.empty(-(-draws.numel() // 4), dtype=torch.int64)
     for chunk in chunks:
-        queries, keys = _take(q, chunk).mul(options.scale), _take(k, chunk[:2])
+        queries, keys = _take(q, chunk).mul(options.scale * LOG2_E), _take(k, chunk[:2])
         count, rows, _ = queries.shape
         A = torch.bmm(queries, keys.mT, out=maps[:count, :rows])
         if mask is not None:
-            A.view(-1, *q[chunk].shape[1:3], q.shape[2]).add_(_select(mask, chunk))
+            A.view(*q[chunk].shape[:3], q.shape[2]).add_(_select(mask, chunk), alpha=LOG2_E)
         kept = None
         if options.threshold:
             kept = _draw_kept(draws[:count, :rows], words, options.threshold, generator)
         yield chunk, A, kept, space[:count, :rows], queries, keys
 
 
-def _normalize(A: Tensor, options: MapOptions) -> Tensor:
-    """Turn logits into their softmax, in place."""
+def _exponentiate(A: Tensor, norms: Tensor) -> Tensor:
+    """Turn logits into exponentials in place, fill in the logarithms of their sums; return sums."""
     top = A.amax(-1, keepdim=True)
-    is_empty = top == -torch.inf  # a row that may attend to nothing is zero
-    if len(options.steps) > 1:
-        A.sub_(top.masked_fill_(is_empty, 0.0)).exp_()  # several times as fast as softmax
-        return A.div_(A.sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny))
-    torch.softmax(A, -1, out=A)
-    return A.masked_fill_(is_empty, 0.0) if is_empty.any() else A
+    top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
+    total = A.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
+    torch.add(total.log2(), top, out=norms)
+    return total
 
 
 def _list_chunks(options: MapOptions, shape: torch.Size) -> list[Chunk]:
@@ -228,14 +224,14 @@ def _list_chunks(options: MapOptions, shape: torch.Size) -> list[Chunk]:
     B, H, N, _ = shape
     heads = min(H, max(1, CHUNK_NUMEL // N**2))
     samples = max(1, CHUNK_NUMEL // (N**2 * H))
-    sizes, counts = [B, H], [samples, heads]
-    if _has_rows(options, shape):
-        sizes, counts = [B, H, N], [1, 1, max(1, CHUNK_NUMEL // N)]
-    ranges = [range(0, size, count) for size, count in zip(sizes, counts, strict=True)]
-    return [
-        tuple(slice(start, start + count) for start, count in zip(starts, counts, strict=True))
-        for starts in product(*ranges)
+    sizes, counts = [B, H, N], [samples, heads, N]
+    if len(options.steps) == 1 and N**2 > CHUNK_NUMEL:
+        counts[2] = max(1, CHUNK_NUMEL // N)
+    ranges = [
+        [slice(start, min(start + count, size)) for start in range(0, size, count)]
+        for size, count in zip(sizes, counts, strict=True)
     ]
+    return [*product(*ranges)]
 
 
 def _take(t: Tensor, chunk: Chunk) -> Tensor:
@@ -255,6 +251,18 @@ def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Gen
     words = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
     numbers = words.view(torch.int16)[: kept.numel()].ge_(threshold - RNG_LEVELS // 2)
     return kept.copy_(numbers.view(kept.shape))
+
+
+def _add_mask_gradient(dmask: Tensor | None, dA: Tensor, chunk: Chunk) -> None:
+    if dmask is not None:
+        part = _select(dmask, chunk)
+        heads = chunk[1].stop - chunk[1].start
+        part += dA.view(-1, heads, *dA.shape[1:]).sum_to_size(part.shape)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, factor: float, beta: int = 1) -> None:
+    """Add factor times a b; the factor costs no pass over the operands or the product."""
+    total.baddbmm_(a, b, beta=beta, alpha=factor)
 
 
 def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:

@@ -26,16 +26,20 @@ class SelfAttention(nn.Module):
 
     .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
 
-    `filter(num_heads)` makes H, `kernel(dim, num_heads)` makes A in place of a softmax,
-    `tokens(dim)` makes T, and `reparam(dim)` makes the spectrum of W_V W_O. `dropout` acts on A,
-    with a new mask for each application; only the softmax has it. With `float32`, autocast leaves
-    kernel and filter in single precision, as in the Long Range Arena's code for half precision.
-
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask that
     broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
     from the mask if it is the same for all queries, else from `valid_mask` (B, N).
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
+
+    Args:
+        filter: `filter(num_heads)` makes H.
+        kernel: `kernel(dim, num_heads)` makes A in place of a softmax.
+        tokens: `tokens(dim)` makes T.
+        reparam: `reparam(dim)` makes the spectrum of W_V W_O.
+        bias: Add biases in both projections.
+        dropout: Rate on A, of a softmax alone, with a new mask for each application.
+        float32: Keep kernel and filter in single precision under autocast, as LRA's code does.
 
     >>> from attention_core import GFSA
     >>> SelfAttention(8, num_heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape

@@ -29,30 +29,33 @@ class EigenSpectrum(Mechanism):
     .. math:: W_V = V, \qquad W_O = \Lambda V^{-1}
 
     (tokens are rows: x W). Head g contributes H_g = (V_{:g} \Lambda_g V^{-1}_{g:})^T, whose
-    eigenvalues are exactly those of head g and zeros. `kind` maps the parameter psi to them:
+    eigenvalues are exactly those of head g and zeros. They come from the parameter psi:
 
     .. math::
         \Lambda_{sharpening} = \mathrm{clip}(\psi, [-1, 0]), \quad
         \Lambda_{smoothing} = \mathrm{clip}(\psi, [0, 1]), \quad
         \Lambda_{band-pass} = (|\psi|, -|\psi|, \max|\psi|, -\max|\psi| - \epsilon)
 
-    ("-", "+" and "~" in the paper). Band-pass learns epsilon, which starts at `eps`: our choice,
-    because the paper gives no value. layout="interleaved" puts the two signs of a value side by
-    side, so that each head of an even width has as many positive as negative eigenvalues;
-    "concatenated" lays them out as printed, and the first heads have the positive ones.
-
-    psi starts as N(0, std^2), half of it outside the clip. With clamp="hard", the paper's, these
-    eigenvalues stay 0, because no gradient reaches them; "straight_through" passes the gradient.
-    form="transpose" is the paper's footnote 3, W_O = Lambda V^T: it keeps the signs of the
-    eigenvalues, but their range only if V is orthogonal. init="he" is the paper's V, with a
-    condition number of 1e3 and more: W_O is then so large that in a ViT all three kinds smooth
-    until tokens are almost equal, sharpening too (docs/evidence.md). With init="orthogonal" the
-    signs act as the theorem says.
+    ("-", "+" and "~" in the paper). Band-pass learns epsilon. psi starts as N(0, std^2), half of it
+    outside the clip.
 
     `tie` applies it to a layer; V remains the weight of the value projection. Shapes: psi (d,), or
     ((d - 2) / 2,) for band-pass -> weight (d, d).
 
     Source: section 4 of https://arxiv.org/abs/2401.04301v2
+
+    Args:
+        kind: Signs of the eigenvalues.
+        form: `inverse`, or the `transpose` of footnote 3, W_O = Lambda V^T, which keeps the signs
+            of the eigenvalues, but their range only if V is orthogonal.
+        init: `orthogonal` V, or the paper's `he`, whose condition number is 1e3 and more: W_O is so
+            large that in a ViT all three kinds make tokens almost equal (docs/evidence.md).
+        clamp: `hard`, the paper's, keeps clipped eigenvalues at 0, because no gradient reaches
+            them; `straight_through` passes the gradient.
+        std: Standard deviation of psi at the start.
+        eps: Start of epsilon: our choice, because the paper gives no value.
+        layout: `interleaved` puts the two signs of a value side by side, so that a head has as many
+            of each; `concatenated`, as printed, gives the first heads the positive ones.
 
     >>> qkv, proj = nn.Linear(6, 18), nn.Linear(6, 6)
     >>> spectrum = EigenSpectrum(6, init="orthogonal").tie(qkv, proj, slice(12, 18))

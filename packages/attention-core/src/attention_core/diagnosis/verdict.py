@@ -130,12 +130,6 @@ def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]
     return {name: [layer for layer in layers if layer.stack == name] for name in names}
 
 
-def sum_changes(layers: list[LayerDiagnosis]) -> dict[str, float]:
-    """Return the change of log(HFC/LFC) by each kind of step, summed over layers."""
-    kinds = dict.fromkeys(kind for layer in layers for kind in layer.changes)
-    return {kind: sum(layer.changes.get(kind, 0.0) for layer in layers) for kind in kinds}
-
-
 def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     depth = follow_tokens(layers)
     if depth is None:
@@ -178,7 +172,8 @@ def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
 
 
 def _name_driver(layers: list[LayerDiagnosis]) -> str:
-    changes = sum_changes(layers)
+    kinds = dict.fromkeys(kind for layer in layers for kind in layer.changes)
+    changes = {kind: sum(layer.changes.get(kind, 0.0) for layer in layers) for kind in kinds}
     if not changes:
         return ""
     names = {kind: _NAMES.get(kind, kind) for kind in changes}

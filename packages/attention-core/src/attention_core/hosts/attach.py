@@ -5,7 +5,7 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from itertools import chain
 from operator import attrgetter
@@ -134,7 +134,8 @@ def attach(
             dim = module.proj.in_features
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
-        _note_trained(new)
+        for part in new:  # methods that freeze a model do not tell what a part holds fixed
+            part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         _watch_peft()
         _update_configs(model)
         _add_to_optimizer(model, optimizer)
@@ -147,12 +148,6 @@ def attach(
 def _make_spectrum(make: Make, module: Any, adapter: Any) -> Any:
     check_projections(module, adapter)
     return check_mechanism("reparam", make(module.proj.in_features))
-
-
-def _note_trained(parts: Iterable[Any]) -> None:
-    for part in parts:
-        # methods that freeze a model do not tell what a part holds fixed
-        part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
 
 
 def _find_makers(**given: Any) -> dict[str, Any]:

@@ -21,13 +21,16 @@ class Cosformer(Kernel):
         S_{ij} = (q_i^+ \cdot k_j^+) \cos \frac{\pi (i - j)}{2 M}, \quad i = 1 .. N
 
     The cosine of a difference turns d features into 2d: q cos and q sin of the position's angle.
-    `horizon` selects M: the position of the last valid token of a sample (`real`), or the length
-    of the batch (`padded`, as published), by which padding changes the map. The published code
-    does not mask padding; here it is always masked. There is no 1/sqrt(d).
+    The published code does not mask padding; here it is always masked. There is no 1/sqrt(d).
 
     Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: section 3.2 of https://arxiv.org/abs/2202.08791
+
+    Args:
+        horizon: M is the position of a sample's last valid token (`real`), or the length of the
+            batch (`padded`, as published), by which padding changes the map.
+        eps: Lowest sum of a row.
 
     >>> q = k = torch.ones(1, 1, 2, 4)  # cos 0 = 1 and cos(pi/4) = .7071, over their sum
     >>> Cosformer(4, 1)(q, k, torch.zeros(1, 2, 4)).dense()

@@ -28,15 +28,17 @@ class Flowformer(Kernel):
         I_i^{-1} = q_i \cdot \Sigma_j k_j, \quad O_j^{-1} = k_j \cdot \Sigma_i q_i, \quad
         \hat I_i = q_i \cdot \Sigma_j O_j k_j, \quad \hat O_j = k_j \cdot \Sigma_i I_i q_i
 
-    for positive features q and k (`features`: sigmoid in the UEA code, relu + 1e-6 in the LRA
-    code, whose softmax over heads in place of tokens is left out), with eps added to each factor
-    of the four products. `clamp` limits the conserved O to [-1, 1], as the stand-alone module does
-    and the UEA code does not. The published code does not mask padding; here n = m counts the valid
-    tokens of each sample, and all sums are over valid tokens.
+    for positive features q and k. The published code does not mask padding; here n = m counts the
+    valid tokens of each sample, and all sums are over valid tokens.
 
     Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: section 3.2 of https://arxiv.org/abs/2202.06258
+
+    Args:
+        features: sigmoid (UEA code) or relu + 1e-6 (LRA code, but without its softmax over heads).
+        clamp: Limit O to [-1, 1], as the stand-alone module does and the UEA code does not.
+        eps: Added to each factor of the four products.
 
     >>> q = k = torch.zeros(1, 1, 2, 4)  # two alike: each sends half of sigmoid(1) = .7311
     >>> Flowformer(4, 1)(q, k, torch.zeros(1, 2, 4)).dense()

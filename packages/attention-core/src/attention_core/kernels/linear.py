@@ -63,8 +63,7 @@ class LinearAttention(Kernel):
         A_{ij} = \frac{\phi(q_i) \cdot \phi(k_j)}{\epsilon + \sum_l \phi(q_i) \cdot \phi(k_l)},
         \quad \phi = \mathrm{elu} + 1
 
-    With `normalise` it is the Linear Transformer; without it, the map that the LRA code of
-    Nystromformer calls linear, another operator of the same name:
+    is the Linear Transformer. The LRA code of Nystromformer calls another map linear:
 
     .. math:: A_{ij} = n^{-1/4} \phi(q_i) \cdot n^{-1/4} \phi(k_j)
 
@@ -73,6 +72,10 @@ class LinearAttention(Kernel):
     Shapes: those of `Kernel`, x unused. Time O(N d D), memory O(N D).
 
     Source: eqs. 5 and 7 of https://arxiv.org/abs/2006.16236
+
+    Args:
+        normalise: Take the first map; else the second.
+        eps: Added to the sum of a row.
 
     >>> import torch
     >>> q = k = torch.zeros(1, 1, 2, 4)  # all alike: every token takes the mean

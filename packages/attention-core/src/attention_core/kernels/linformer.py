@@ -37,17 +37,22 @@ class Linformer(Kernel):
 
     .. math:: A = \mathrm{softmax}(q (E k)^\top / \sqrt d) \, F
 
-    Nystromformer's LRA code has F = E (`share_kv`), one for each head (`per_head`), drawn from
-    N(0, 0.02^2) (`init` normal), and shared by all layers (`share_layers`; null is false), which
-    takes a model that connects its layers, as ours do. lucidrains' code has E and F for all heads,
-    drawn from U(-1/sqrt(rank), 1/sqrt(rank)), and no mask. E mixes positions: `length` is the
-    longest sequence, and a shorter one uses the first columns. Padding is set to zero before the
-    tokens are mixed.
+    The defaults are those of Nystromformer's LRA code, which shares E among layers too; lucidrains'
+    code has E and F for all heads, and no mask. E mixes positions: a sequence shorter than `length`
+    uses the first columns. Padding is set to zero before the tokens are mixed.
 
     Shapes: those of `Kernel`, x unused; E, F (H, rank, length), or (1, rank, length) for all heads.
     Time O(N rank D), memory O(N rank H).
 
     Source: eq. 7 of https://arxiv.org/abs/2006.04768
+
+    Args:
+        length: Tokens of the longest sequence.
+        rank: Number of mixtures.
+        share_kv: Take F = E.
+        per_head: Learn E and F for each head; else one for all.
+        init: normal draws from N(0, 0.02^2), uniform from U(-1/sqrt(rank), 1/sqrt(rank)).
+        share_layers: Share E and F among layers, in a model that connects them, as ours do.
 
     >>> linformer = Linformer(8, 2, length=5, rank=1)  # one mixture, so all weigh it by 1
     >>> A = linformer(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4), torch.zeros(1, 3, 8))

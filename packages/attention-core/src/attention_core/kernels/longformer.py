@@ -64,13 +64,17 @@ class Longformer(Kernel):
         A_{ij} \propto \exp(q_i \cdot k_j / \sqrt{d}), \qquad
         |i - j| \le w/2 \;\text{or}\; i < g \;\text{or}\; j < g
 
-    The first g = `global_tokens` tokens attend to all tokens, and all tokens attend to them. They
-    use the same projections as the others, as in the runs on LRA; the paper has separate ones. A
-    window longer than the sequence is full attention. Rows of padding are zero, as published.
+    The first g tokens use the same projections as the others, as in the runs on LRA; the paper has
+    separate ones. A window longer than the sequence is full attention. Rows of padding are zero, as
+    published.
 
     Shapes: those of `Kernel`, x unused. Time O(N (w + g) D), memory O(N (w + g)) a head.
 
     Source: sec. 3.1 of https://arxiv.org/abs/2004.05150
+
+    Args:
+        window: Width w of the band, even.
+        global_tokens: Number g of first tokens that attend to all, and to which all attend.
 
     >>> q = k = torch.zeros(1, 1, 4, 2)
     >>> Longformer(2, 1, window=2)(q, k, torch.zeros(1, 4, 2)).dense()[0, 0]
@@ -93,20 +97,16 @@ class Longformer(Kernel):
         valid = q.new_ones(1, 1, 1, n, dtype=torch.bool) if mask is None else mask
         q = q * q.shape[-1] ** -0.5
         to_global = _masked_scores(q, k[:, :, :full], valid[..., :full])  # (B, H, N, g)
-        near = _band_scores(q, k, valid, half, full)  # (B, H, C, h, 3h)
+        tokens = torch.arange(max(n, 3 * half), device=q.device)
+        offset = tokens[: 3 * half] - tokens[:half, None]
+        inside = sliding_windows((valid & (tokens[:n] >= full)).mT, half).mT
+        inside = inside & (offset >= 0) & (offset <= 2 * half)
+        near = _masked_scores(_split_blocks(q, half), sliding_windows(k, half), inside)
         weights = torch.cat([near, _split_blocks(to_global, half)], dim=-1)
         weights = (weights.softmax(-1) * _split_blocks(valid.mT, half)).to(k.dtype)
         band, columns = weights[..., : 3 * half], weights[..., 3 * half :]
         rows = _masked_scores(q[:, :, :full], k, valid).softmax(-1) * valid[..., :full].mT
         return Banded(band, columns.flatten(2, 3)[:, :, :n], rows.to(k.dtype), mask)
-
-
-def _band_scores(q: Tensor, k: Tensor, valid: Tensor, half: int, full: int) -> Tensor:
-    """Compute the scores in the band, (B, H, C, h, 3h), without the columns of global tokens."""
-    offset = torch.arange(3 * half, device=q.device) - torch.arange(half, device=q.device)[:, None]
-    local = valid & (torch.arange(valid.shape[-1], device=q.device) >= full)
-    inside = sliding_windows(local.mT, half).mT & (offset >= 0) & (offset <= 2 * half)
-    return _masked_scores(_split_blocks(q, half), sliding_windows(k, half), inside)
 
 
 def _masked_scores(q: Tensor, k: Tensor, allowed: Tensor) -> Tensor:

@@ -75,16 +75,19 @@ class Nystromformer(Kernel):
         K_2 = \sigma(\tilde q \tilde k^\top), \quad K_3 = \sigma(\tilde q k^\top)
 
     with sigma a row softmax of logits over sqrt(d), and landmarks that are means of segments. A
-    sample of at most `landmarks` valid tokens has the exact softmax map. `kernel_size` 0 omits the
-    convolution; `init` and `iterations` are those of `pseudo_inverse`.
-
-    `segments` "real" is ours: any length, segments of nearly equal size over the valid tokens, so
-    that padding equals truncation. "published" cuts the padded length instead; its means include
-    the zeros of padding, and its normalizers the segments of padding.
+    sample of at most `landmarks` valid tokens has the exact softmax map.
 
     Shapes: those of `Kernel`, x unused. With m landmarks time O(N m d + m^3), memory O(N m).
 
     Source: https://arxiv.org/abs/2102.03902
+
+    Args:
+        landmarks: Number of segments.
+        kernel_size: Width of the convolution w; 0 omits it.
+        init: Start of the pseudo-inverse (see `pseudo_inverse`).
+        iterations: Its number of steps.
+        segments: `real` (ours) cuts the valid tokens into nearly equal segments, so that padding
+            equals truncation; `published` cuts the padded length and counts padding.
 
     >>> A = Nystromformer(8, 2, landmarks=3, kernel_size=0)(*torch.randn(2, 1, 2, 7, 4), None)
     >>> A.left.shape, A.core.shape, A.right.shape

@@ -44,20 +44,23 @@ class Performer(Kernel):
         A_{ij} = \frac{\phi(q_i) \cdot \phi(k_j)}{\sum_l \phi(q_i) \cdot \phi(k_l)}, \quad
         \phi(u) = \exp(u \omega^\top - |u|^2 / 2 - c) + \epsilon
 
-    for u = q, k over d^(1/4). omega has `features` rows of `orthogonal_gaussian`, is shared by all
-    heads and saved in checkpoints. c keeps the exponential below 1: it is the largest u omega of
-    each query, and of all keys of a sample and head; it has no gradient. `activation="relu"` is the
-    generalized variant, phi = relu(u omega) + eps, published with eps 1e-3.
-
-    Nystromformer's code runs it on LRA with activation softmax, since performer-pytorch ignores
-    the relu that it is given; `scaled` twice, so that the logits are q.k / d; and `mask_keys`
-    zeroed before phi, which leaves phi(0) in the denominator, so that padding dilutes the map. Our
-    defaults are q.k / sqrt(d) and padding removed. `redraw_every` is the number of training passes
-    with one omega; 0 keeps the first omega. Evaluation never draws.
+    for u = q, k over d^(1/4). omega has rows of `orthogonal_gaussian`, is shared by all heads and
+    saved in checkpoints. c keeps the exponential below 1: it is the largest u omega of each query,
+    and of all keys of a sample and head; it has no gradient. Nystromformer's code runs it on LRA
+    with softmax, since performer-pytorch ignores the relu that it is given, `twice` and `zeroed`.
 
     Shapes: those of `Kernel`, x unused. With M features time O(N M D), memory O(N M H).
 
     Source: lemma 1 of https://arxiv.org/abs/2009.14794
+
+    Args:
+        features: Number of rows of omega.
+        activation: softmax as above, or relu: phi = relu(u omega) + eps, published with eps 1e-3.
+        eps: Added to each feature.
+        scaled: `once` has the logits q.k / sqrt(d), `twice` q.k / d.
+        mask_keys: `removed` leaves padding out; `zeroed` sets it to 0 before phi, whose phi(0)
+            stays in the denominator, so that padding dilutes the map.
+        redraw_every: Training passes with one omega; 0 keeps the first. Evaluation never draws.
 
     >>> q = k = torch.zeros(1, 2, 3, 4)  # all alike: every token takes the mean
     >>> torch.allclose(Performer(8, 2)(q, k, torch.zeros(1, 3, 8)).dense(), torch.tensor(1 / 3))

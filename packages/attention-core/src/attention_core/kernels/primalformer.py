@@ -63,18 +63,22 @@ class Primalformer(Kernel):
     layer's input, means over tokens and heads, and `penalty` = eta J^2. There are no values: only
     `Plain` can apply it, and the projection of v is not used.
 
-    `loss` squares J for each sample (released for UEA) or its mean over the batch (for LRA).
-    `trace` "projected" has X'^T W in place of W (the other choice in LRA's code). `init` "per_head"
-    makes the columns of each head's W orthonormal; "released" makes only the heads orthogonal to
-    each other, since it flattens a head's W to one row. `padding` "excluded" is ours: only valid
-    tokens are sampled and counted, the other rows are zero, and padding equals truncation;
-    "published" ignores the mask, as the code for UEA does; "zeroed" only multiplies the output by
-    it, as the code for LRA does.
-
     Shapes: those of `Kernel`, N at most `length`, also below p. Time O(N s d + p s d), memory
     O(N (s + d) + p D).
 
     Source: https://arxiv.org/abs/2305.19798
+
+    Args:
+        length: Tokens of the longest sequence.
+        rank: Number s of scores.
+        multiplier: Sampled tokens for each score.
+        eta: Weight of the penalty.
+        loss: J is squared for each sample (released for UEA), or as the batch's mean (for LRA).
+        trace: `raw` has W in the trace, `projected` X'^T W (the other choice in LRA's code).
+        init: `per_head` makes the columns of each head's W orthonormal; `released` makes only the
+            heads orthogonal to each other, since it flattens a head's W to one row.
+        padding: `excluded` (ours) uses valid tokens alone, so that padding equals truncation;
+            `published` (UEA) ignores the mask; `zeroed` (LRA) only multiplies the output by it.
 
     >>> primal, q = Primalformer(8, 2, length=7, rank=3, multiplier=2), torch.randn(1, 2, 7, 4)
     >>> primal.W_e.shape, (primal(q, q, torch.randn(1, 7, 8)) @ q).shape
@@ -115,21 +119,16 @@ class Primalformer(Kernel):
             raise ValueError(f"Primalformer is made for {self.length} tokens, got {x.shape[1]}")
         given = key_mask(mask, q, k)
         valid = given if self.padding == "excluded" else None
-        X = self._sample_tokens(x, valid)  # (B, H, p, d)
+        tokens = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid[:, 0, 0]
+        index = evenly_spaced_indices(tokens, self.points).unsqueeze(-1)
+        X = x.gather(1, index.expand(len(x), -1, self.dim))
+        X = X.view(*X.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, H, p, d)
         E, R = self.W_e.mT @ X, self.W_r.mT @ X
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))
         e, r = q @ E.mT.to(q.dtype), k @ R.mT.to(k.dtype)
         y = self.combine(torch.cat([e, r], dim=-1)).to(q.dtype)
         y = y if given is None or self.padding == "published" else y * given.mT
         return PrimalScores(y, e, r, E, R, valid)
-
-    def _sample_tokens(self, x: Tensor, valid: Tensor | None) -> Tensor:
-        """Select X', the sampled tokens, (B, H, p, d)."""
-        tokens = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid[:, 0, 0]
-        index = evenly_spaced_indices(tokens, self.points).expand(len(x), -1).unsqueeze(-1)
-        X = x.gather(1, index.expand(-1, -1, x.shape[-1]))
-        width = self.dim // self.num_heads
-        return X.view(len(x), self.points, self.num_heads, width).transpose(1, 2)
 
     def penalty(self, A: PrimalScores) -> Tensor:
         """Return eta times the squared J of an output of this kernel."""

@@ -44,23 +44,25 @@ class Reformer(Kernel):
         (q_i \cdot k_j), \qquad k_j = q_j / \lVert q_j \rVert, \quad
         \mathrm{bucket}_r(i) = \arg\max [q_i R_r, -q_i R_r]
 
-    Each of `hashes` rounds sorts the tokens by bucket. P_r(i) is the chunk of i and the chunk
+    Each round sorts the tokens by bucket. P_r(i) is the chunk of i and the chunk
     before it, circularly; l_r is the logarithm of the normalizer of its softmax. The score of a
-    token with itself is -1e5. The projection of the keys is unused, as published. The scores have
-    no 1/sqrt(d), as in the runs on LRA; `scale_logits` adds it, as other releases do.
-
-    `redraw` is when new rotations R_r are drawn for each operator: in `training` (ours: evaluation
-    is reproducible), `always` (published) or `never`; otherwise the module's own are used. The
-    default of `buckets` is 2^floor(log2(2 N / chunk)), at most `max_buckets`, for which the module
-    has rotations. `ring` is how the circle closes: `sample` (ours) closes each round at the last
-    valid token and does not count padding in N, so that padding equals truncation; `joined`
-    (published) makes all rounds one ring, whose first chunk sees the last chunk of another round,
-    and counts padding.
+    token with itself is -1e5. The projection of the keys is unused, as published.
 
     Shapes: those of `Kernel`, k, x unused; any N. Memory O(R N (chunk + d)); time
     O(R N d (chunk + buckets)), so hashing is quadratic until max_buckets is reached.
 
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
+
+    Args:
+        hashes: Number of rounds R.
+        chunk: Tokens of a chunk.
+        buckets: Number of buckets, even; null is 2^floor(log2(2 N / chunk)).
+        max_buckets: Most buckets by that rule, for which the module has rotations.
+        scale_logits: Divide scores by sqrt(d), which the runs on LRA do not.
+        redraw: When an operator draws new rotations R_r: in `training` (ours: evaluation is
+            reproducible), `always` (published) or `never`.
+        ring: `sample` (ours) closes each round at the last valid token, so that padding equals
+            truncation; `joined` (published) makes all rounds one ring, and counts padding in N.
 
     >>> reformer, q = Reformer(8, 2, chunk=4).eval(), torch.randn(1, 2, 11, 4)
     >>> A = reformer(q, q, torch.randn(1, 11, 8))

@@ -31,18 +31,20 @@ class Singularformer(Kernel):
         \overline{\mathrm{off}(a'^\top a')^2}
 
     with means over all entries, including the zeros on the diagonals. The released code adds twice
-    the sum of the layers below to the penalty of each layer; here each layer counts once. It also
-    adds the scores of the layer before to those of S, ahead of the softmax, as `add_scores` does
-    (null is false) where a model connects its layers, as ours do. It pools before it projects,
-    which is the same, as the columns of a sum to 1. P is shared by the heads.
-
-    `padding` "excluded" is ours: rows of padding are zero, and padding equals truncation, also in
-    the penalty. "published" gives padding uniform rows of a', which the penalty counts. In both,
-    padding does not affect valid tokens. No recipe for LRA or UEA is public.
+    the sum of the layers below to the penalty of each layer; here each layer counts once. It pools
+    before it projects, which is the same, as the columns of a sum to 1. P is shared by the heads.
+    Padding does not affect valid tokens. No recipe for LRA or UEA is public.
 
     Shapes: those of `Kernel`. Time O(N r (D + H d)), memory O(N r), in float32 at least.
 
     Source: https://www.ijcai.org/proceedings/2023/493
+
+    Args:
+        rank: Number r of summaries.
+        gamma: Weight of the penalty.
+        padding: `excluded` (ours) has zero rows at padding, and padding equals truncation, also in
+            the penalty; `published` gives padding uniform rows of a', which the penalty counts.
+        add_scores: Add the scores of the layer before to those of S, as released; null is false.
 
     >>> A = Singularformer(8, 2, rank=3)(*torch.randn(2, 1, 2, 7, 4), torch.randn(1, 7, 8))
     >>> rows = A @ torch.ones(1, 2, 7, 1)

@@ -37,11 +37,9 @@ class SOFT(Kernel):
         A = K_1 S^+ K_1^\top, \quad K_1 = k(q, y), \quad S = k(y, y), \quad
         y = \mathrm{GELU}(\mathrm{LN}(W * q)), \qquad k(x, y) = e^{-|x - y|^2 / 2}
 
-    with q over d^(1/4) and W a convolution over windows of `ratio` tokens, shared by the heads.
-    There is one map for queries and keys: k and its projection are not used. S^+ is
-    (S + 0.01 I)^-1, to which the published iteration of Newton converges: `iterations`, its number
-    of steps, is accepted from older configs and has no effect. `kernel_size` adds a convolution of
-    the values; 0 omits it.
+    with q over d^(1/4) and W a convolution over windows of tokens, shared by the heads. There is
+    one map for queries and keys: k and its projection are not used. S^+ is (S + 0.01 I)^-1, to
+    which the published iteration of Newton converges.
 
     The released code is for grids of patches without padding; this is our version for sequences.
     The SOFT of the UEA tables has no public code. The last window is filled with zeros, windows of
@@ -51,6 +49,11 @@ class SOFT(Kernel):
     O(N m): linear in N only if `ratio` grows with it, as in the paper, which keeps 49 landmarks.
 
     Source: https://arxiv.org/abs/2110.11945
+
+    Args:
+        ratio: Tokens of a window, each of which gives a landmark.
+        iterations: Accepted from older configs; it has no effect.
+        kernel_size: Width of a convolution of the values; 0 omits it.
 
     >>> A = SOFT(8, 2, ratio=3)(*torch.randn(2, 1, 2, 7, 4), None)
     >>> A.left.shape, torch.allclose(A.dense(), A.dense().mT, atol=1e-5)

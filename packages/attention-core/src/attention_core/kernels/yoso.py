@@ -120,16 +120,21 @@ class YOSO(Kernel):
         A_{ij} = m_i m_j \left(1 - \frac{\arccos(c\, \hat q_i^\top \hat k_j)}{\pi}\right)^\tau,
         \qquad z \leftarrow z / |z|
 
-    with q and k of length 1; `postprocess` scales the filtered rows to length 1. `scale` is c: 1 in
-    the published code, 0.98 in its second version. Where q and k coincide, the slope of the
-    arccosine is infinite, but the map has its maximum: the gradient there is 0. The published
-    gradient="surrogate" is dA/dS := (tau / 2) A. The published code's optional convolution of the
-    values acts behind the normalization, where a kernel has no values: it is left out.
+    with q and k of length 1; `postprocess` scales the filtered rows to length 1. Where q and k
+    coincide, the slope of the arccosine is infinite, but the map has its maximum: the gradient
+    there is 0. The published code's optional convolution of the values acts behind the
+    normalization, where a kernel has no values: it is left out.
 
     Shapes: those of `Kernel`, x unused. Time O(N^2 d), since this is the expectation of the
     linear-time estimator; memory O(N (d + block)), in float32 or float64.
 
     Source: https://arxiv.org/abs/2111.09714
+
+    Args:
+        tau: Number of hyperplanes.
+        scale: c, 1 in the published code, 0.98 in its second version.
+        gradient: `exact`, or the published `surrogate`, dA/dS := (tau / 2) A.
+        block: Rows of the map that exist at a time.
 
     >>> q = torch.randn(1, 2, 5, 4)
     >>> YOSO(8, 2)(q, q, None).dense().diagonal(dim1=-2, dim2=-1).round(decimals=2).unique()

@@ -32,17 +32,9 @@ class FormedSoftmax(Softmax):
     """
 
     def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        mask: Tensor | None = None,
-        is_causal: bool = False,
-        dropout: float = 0.0,
-        scale: float | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
+        self, *args: Any, softcap: float | None = None, sinks: Tensor | None = None, **options: Any
     ) -> None:
-        super().__init__(q, k, mask, is_causal, dropout, scale)
+        super().__init__(*args, **options)
         if softcap is not None:
             check_positive("FormedSoftmax", softcap=softcap)
         self.softcap, self.sinks = softcap, sinks

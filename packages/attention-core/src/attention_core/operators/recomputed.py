@@ -76,13 +76,11 @@ def apply_recomputed(
     seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
     options = MapOptions(scale, threshold, factor, seed, steps)
     if len(steps) == 1:
-        return _RecomputedProduct.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
-    return _RecomputedPolynomial.apply(  # type: ignore[no-untyped-call]
-        options, q, k, v, mask, *theta
-    )
+        return _RecomputedRows.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
+    return _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
 
 
-class _RecomputedPolynomial(torch.autograd.Function):
+class _Recomputed(torch.autograd.Function):
     """Compute sum_k theta_k T_k(A) v, and its gradient from A formed again."""
 
     @staticmethod
@@ -115,19 +113,14 @@ class _RecomputedPolynomial(torch.autograd.Function):
 
 
 def _differentiate(
-    options: MapOptions,
-    inputs: Sequence[Any],
-    needed: Sequence[bool],
-    g: Tensor,
-    norms: Tensor,
-    *saved: Tensor,
+    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
 ) -> list[Tensor | None]:
-    q, k, v, mask, *theta = inputs
+    (q, k, v, mask, *theta), (norms, *saved_sums) = inputs, saved
     dq, dk, dv, *dtheta = (t.new_empty(t.shape) for t in (q, k, v, *theta))
     dmask = torch.zeros_like(mask) if needed[3] else None
     for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
         A.sub_(_take(norms, chunk)).exp2_()
-        values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved)))
+        values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved_sums)))
         weights = [_take(t, chunk) for t in theta]
         # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
         apply = partial(_multiply, (A if kept is None else A * kept).mT, factor=options.factor)
@@ -150,7 +143,7 @@ def _differentiate(
     return [dq, dk, dv, dmask, *dtheta]
 
 
-class _RecomputedProduct(torch.autograd.Function):
+class _RecomputedRows(torch.autograd.Function):
     """Compute A v by a few rows of A, and its gradient from these rows formed again."""
 
     @staticmethod

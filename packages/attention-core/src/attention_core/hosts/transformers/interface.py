@@ -97,7 +97,7 @@ def filtered_attention_forward(
     if kernel is not None:
         A = apply_kernel(kernel, (query, key), x, mask, causal)
     elif is_formed:
-        A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap, s_aux)
+        A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap=softcap, sinks=s_aux)
     if not is_plain or is_formed:
         operator: Any = A
         if rows is not None and not is_plain:

@@ -18,7 +18,6 @@ from experiment_kit.data.download import (
     extract_archive,
     fetch_file,
     fetch_hub_files,
-    find_cached_table,
 )
 from experiment_kit.errors import UserError
 
@@ -189,10 +188,6 @@ def test_cached_files_of_the_hub_need_no_network(snapshot: Path, revision: str) 
     (snapshot / "train-00001-of-00002.parquet").touch()
     files = HubFiles("owner/name", TABLES.patterns, revision)
     assert fetch_hub_files(files) == snapshot.parent
-    assert not find_cached_table(files, "cola", "train")  # one of its two files
-    (snapshot / "train-00000-of-00002.parquet").touch()
-    assert find_cached_table(files, "cola", "train") == sorted(snapshot.iterdir())
-    assert not find_cached_table(files, "cola", "test")
 
 
 def test_what_the_hub_does_not_have_is_a_sentence(snapshot: Path) -> None:

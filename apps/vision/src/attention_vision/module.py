@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from attention_core import Plain
 from attention_core.checks import check_ints, check_probabilities, check_sizes
 from attention_core.hosts.hook_points import Position
-from experiment_kit.data.download import PRETRAINED, find_timm_weights
+from experiment_kit.data.download import PRETRAINED
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay
@@ -21,7 +21,7 @@ from torchmetrics import MeanMetric
 from torchmetrics.classification import MulticlassAccuracy
 
 from attention_vision.losses import HAT, CrossEntropy, ImageLoss, Mix
-from attention_vision.models.checkpoint import load_checkpoint
+from attention_vision.models.checkpoint import find_timm_weights, load_checkpoint
 from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model, is_convolutional, list_blocks
 

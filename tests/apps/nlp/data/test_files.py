@@ -11,7 +11,7 @@ from attention_nlp.data import (
     SuperGlue,
 )
 from attention_nlp.data.docs import list_sentences, scramble_sentence
-from attention_nlp.data.files import load_hub_rows
+from attention_nlp.data.files import find_hub_table, load_hub_rows
 from experiment_kit.errors import UserError
 
 from tests.apps.nlp.small import write_rows
@@ -61,6 +61,15 @@ def test_the_hub_out_of_reach_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match="is not cached, and the hub does not give it"):
         list(load_hub_rows("no-such/data", None, "train"))
+
+
+def test_a_cached_table_has_all_its_files(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr("attention_nlp.data.files.fetch_hub_files", lambda files, cached: tmp_path)
+    (tmp_path / "train-00001-of-00002.parquet").touch()
+    assert not find_hub_table("owner/name", ".", "train")
+    (tmp_path / "train-00000-of-00002.parquet").touch()
+    assert find_hub_table("owner/name", ".", "train") == sorted(tmp_path.iterdir())
+    assert not find_hub_table("owner/name", ".", "test")
 
 
 def test_sentences_of_the_documentation_are_many_and_scrambled_ones_keep_their_words() -> None:

@@ -1,6 +1,7 @@
 """Read text files, tables, and tables of the hub; a UserError names the file and the place."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow
 import pyarrow.parquet
 from experiment_kit.data.csv_files import check_width, read_text_lines
-from experiment_kit.data.download import HubFiles, fetch_hub_files, find_cached_table
+from experiment_kit.data.download import HubFiles, fetch_hub_files
 from experiment_kit.errors import UserError, convert_user_errors
 
 REVISIONS = {  # commits of data sets on the hub; those that are not known here are read at main
@@ -107,7 +108,13 @@ def hub_files(name: str, config: str | None) -> HubFiles:
 
 def find_hub_table(name: str, config: str | None, split: str) -> Sequence[Path]:
     """Return the files of a split in the cache of the hub; none unless all are there."""
-    return find_cached_table(hub_files(name, config), config or "data", split)
+    try:
+        folder = fetch_hub_files(hub_files(name, config), cached=True) / (config or "data")
+    except UserError:
+        return ()
+    paths = sorted(folder.glob(f"{split}-*.parquet"))
+    count = re.search(r"-of-(\d+)", paths[0].name) if paths else None
+    return paths if count and len(paths) == int(count[1]) else ()
 
 
 def load_hub_rows(name: str, config: str | None, split: str) -> Iterator[Row]:

@@ -13,6 +13,7 @@ from typing import Any
 import timm
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from experiment_kit.app_files import find_config
+from experiment_kit.data.download import fetch_hub_files, find_model_files
 from experiment_kit.diagnosis.checkpoint_files import read_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import overlay_arguments, read_overlay
@@ -38,6 +39,14 @@ _PARAMETERS = {
     "lamb2": ("attn.tokens.t",),
 }
 _PATCHES = "patch_embed.proj.weight"
+
+
+def find_timm_weights(model: str) -> str:
+    """Return the file of timm's weights in the hub's cache; UserError where it is not there."""
+    try:
+        return str(fetch_hub_files(find_model_files(model), cached=True) / "model.safetensors")
+    except UserError as error:
+        raise UserError(f"no weights of {model} are here: allpass weights {model}") from error
 
 
 def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:

@@ -1,6 +1,5 @@
 """Checked downloads, complete or absent: files and archives by URL, files of the hub, models."""
 
-import re
 import shutil
 import sys
 import tarfile
@@ -138,29 +137,6 @@ def fetch_hub_files(files: HubFiles, cached: bool = False) -> Path:
     return folder
 
 
-def find_cached_table(files: HubFiles, folder: str, split: str) -> Sequence[Path]:
-    """Return the parquet files of a split in the cache, in order; none unless all are there."""
-    try:
-        paths = sorted((fetch_hub_files(files, cached=True) / folder).glob(f"{split}-*.parquet"))
-    except UserError:
-        return ()
-    count = re.search(r"-of-(\d+)", paths[0].name) if paths else None
-    return paths if count and len(paths) == int(count[1]) else ()
-
-
-def find_timm_weights(model: str) -> str:
-    """Return the file of timm's weights in the hub's cache; UserError where it is not there."""
-    try:
-        return str(fetch_hub_files(find_model_files(model), cached=True) / "model.safetensors")
-    except UserError as error:
-        raise UserError(f"no weights of {model} are here: allpass weights {model}") from error
-
-
-def find_model_files(model: str) -> HubFiles:
-    """Return the files of a model of timm, or else of transformers by its hub id or short name."""
-    return list_timm_files(model) or name_model_files(model)
-
-
 def name_model_files(model: str) -> HubFiles:
     """Return the files of a model of transformers, by its hub id or its short name."""
     repo = ALIASES.get(model, model)
@@ -168,14 +144,14 @@ def name_model_files(model: str) -> HubFiles:
     return HubFiles(repo, patterns, REVISIONS.get(repo, "main"), "model")
 
 
-def list_timm_files(model: str) -> HubFiles | None:
-    """Return the files of a model of timm, None for another name."""
+def find_model_files(model: str) -> HubFiles:
+    """Return the files of a model of timm, or else of transformers by its hub id or short name."""
     if find_spec("timm") is None:
-        return None
+        return name_model_files(model)
     import timm  # here, since it is optional
 
     if not timm.is_model(model):
-        return None
+        return name_model_files(model)
     config: Any = timm.get_pretrained_cfg(model)
     if not config or not config.hf_hub_id:
         raise UserError(f"timm has no pretrained weights of {model} on the hub")

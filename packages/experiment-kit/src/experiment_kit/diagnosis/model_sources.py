@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from experiment_kit.data.download import (
     fetch_hub_files,
+    find_model_files,
     find_packaged_weights,
-    list_timm_files,
     name_model_files,
 )
 from experiment_kit.diagnosis.checkpoint_files import load_weights
@@ -116,7 +116,7 @@ def load_timm(name: str, random: bool = False) -> ModelSource:
     timm = import_library("timm")
     if not timm.is_model(name):
         raise UserError(f"timm has no model {name!r}{suggest_name(name, timm.list_models())}")
-    folder, weights = _fetch_weights(list_timm_files, name, random)
+    folder, weights = _fetch_weights(find_model_files, name, random)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
         network = timm.create_model(name, pretrained=folder is not None)

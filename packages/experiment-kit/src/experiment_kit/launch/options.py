@@ -166,27 +166,23 @@ def read_grid(app: str, text: str) -> Grid:
         with convert_user_errors(yaml.YAMLError, prefix=f"--grid={item}: "):
             if not sign:
                 found = _read_file(app, item)
-            elif set("[{") & set(values):
-                found = {key: [*map(_format_value, yaml.safe_load(f"[{values}]"))]}
             else:
-                found = {key: values.split(",")}
+                is_yaml = set("[{") & set(values)
+                found = {key: yaml.safe_load(f"[{values}]") if is_yaml else values.split(",")}
         if both := grid.keys() & found.keys():
             raise UserError(f"--grid has {min(both)} twice: name each option once")
-        grid |= found
+        for name, listed in found.items():
+            grid[name] = [x if isinstance(x, str) else json.dumps(x) for x in listed]
     return grid
 
 
-def _read_file(app: str, name: str) -> Grid:
+def _read_file(app: str, name: str) -> dict[str, list[Any]]:
     path = Path(name)
     grid = read_settings(path.resolve()) if path.is_file() else read_overlay(app, "grid", name)
     for key, values in grid.items():
         if not isinstance(values, list):
             raise UserError(f"{name}: {key} must be a list of values, got {values!r}")
-    return {str(key): [*map(_format_value, values)] for key, values in grid.items()}
-
-
-def _format_value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return {str(key): values for key, values in grid.items()}
 
 
 def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:

@@ -60,14 +60,6 @@ def read_scalars(folder: Path, tags: str = _SHOWN) -> dict[str, pd.Series]:
     }
 
 
-def summarize_seeds(series: Sequence[pd.Series]) -> pd.DataFrame:
-    """Return mean, lowest and highest of the seeds at the steps that all of them reached."""
-    seeds = pd.concat(series, axis=1, join="inner").sort_index()
-    return pd.DataFrame(
-        {"mean": seeds.mean(axis=1), "low": seeds.min(axis=1), "high": seeds.max(axis=1)}
-    )
-
-
 def thin_curve(curve: Curve, points: int) -> Curve:
     """Return up to so many steps of a curve, evenly spaced from the first to the last."""
     places = np.linspace(0, len(curve) - 1, min(len(curve), points)).round()

@@ -18,7 +18,7 @@ from attention_core.plots.panels import DASHES, get_line, show_integers
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from experiment_kit.pages.records import RunRecord, summarize_seeds, thin_curve
+from experiment_kit.pages.records import RunRecord, thin_curve
 from experiment_kit.pages.tables import embed_figure
 
 LOSSES = ("train/loss", "val/loss")
@@ -92,8 +92,11 @@ def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
     metrics = (name for r in records for name in r.result.get("metrics", ()))
     tested = (f"val/{name.removeprefix('test/')}" for name in metrics if name.startswith("test/"))
     tags = dict.fromkeys((*LOSSES, *tested))
-    seeds = {tag: [r.scalars[tag] for r in records if tag in r.scalars] for tag in tags}
-    frames = {tag: summarize_seeds(series) for tag, series in seeds.items() if series}
+    frames: dict[str, pd.DataFrame] = {}
+    for tag in tags:
+        if series := [r.scalars[tag] for r in records if tag in r.scalars]:
+            x = pd.concat(series, axis=1, join="inner").sort_index()  # a column a seed
+            frames[tag] = pd.DataFrame({"mean": x.mean(1), "low": x.min(1), "high": x.max(1)})
     loss = frames.get("train/loss", pd.DataFrame())
     if len(loss) >= MIN_SMOOTHED:
         frames["train/loss"] = loss.rolling(

@@ -148,8 +148,7 @@ class DrawnModel:
         def crop(M: Tensor) -> Tensor:
             shape = len(M), M.shape[-1]
             mask = inputs.find_mask(False, shape) if self.mask is None else self.mask
-            is_fit = mask is not None and mask.shape == shape
-            valid = mask[0] if mask is not None and is_fit else slice(None)
+            valid = mask[0] if mask is not None and mask.shape == shape else slice(None)
             return M[0].float()[..., valid, :][..., valid]
 
         return [LayerMaps(crop(layer.A), crop(layer.H), layer.projected) for layer in found]

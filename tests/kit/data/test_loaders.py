@@ -5,13 +5,8 @@ import random
 import numpy as np
 import pytest
 import torch
-from experiment_kit.data.loaders import (
-    BucketSampler,
-    EpochSampler,
-    bucketed_loader,
-    build_train_loader,
-    sorted_loader,
-)
+from attention_speech.data.bucketing import BucketSampler, bucketed_loader, sorted_loader
+from experiment_kit.data.loaders import EpochSampler, build_train_loader
 from experiment_kit.errors import UserError
 from experiment_kit.training.lightning_patches import RestoreLoops
 from hypothesis import given

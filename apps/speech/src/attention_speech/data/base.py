@@ -10,7 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from experiment_kit.data.datamodule import SplitDataModule, check_at_least, check_one_of
-from experiment_kit.data.loaders import bucketed_loader, sorted_loader
 from experiment_kit.errors import UserError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -25,6 +24,7 @@ from attention_speech.audio import (
     load_audio,
     probe_audio,
 )
+from attention_speech.data.bucketing import bucketed_loader, sorted_loader
 from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
 
 SUBFOLDERS = ("", "speech/")  # data sets are searched here, below DATA_DIR

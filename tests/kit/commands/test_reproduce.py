@@ -96,7 +96,6 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
         reproduce.reproduce(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
-    assert "FAILED softmax, pcqm4m_train_mae, seed 0: RuntimeError: a bug, see " in out
     assert f"{failing} has no measured cell" in out
     assert "4 of 6 tables have a measured cell" in out
     text = (root / "index.md").read_text(encoding="utf-8")

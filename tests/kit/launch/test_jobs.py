@@ -125,22 +125,6 @@ def test_the_death_of_the_server_is_no_try_of_its_jobs(tmp_path) -> None:
     assert len(read_starts(slow)) == 2
 
 
-def test_a_run_that_hangs_is_named_once(tmp_path, capsys, monkeypatch) -> None:
-    job = make_job(tmp_path, "a", "deaf")
-    job.log.parent.mkdir()
-    path = job.log.with_name("progress.txt")
-    path.write_text("{}")
-    monkeypatch.setenv("ALLPASS_HUNG_AFTER", "5")
-    jobs.warn_hung([job, make_job(tmp_path, "b")])
-    assert capsys.readouterr().err == ""
-    os.utime(path, (0, time.time() - 10))
-    for _ in range(2):
-        jobs.warn_hung([job])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: a has made no training step since ")
-    assert str(job.log) in line
-
-
 @pytest.mark.parametrize(("number", "group"), [
     (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False),
 ])  # fmt: skip

@@ -23,7 +23,7 @@ SERIES = {
     "gfsa-1": 19, "gfsa-2": 8, "gfsa-3": 9, "gfsa-4": 8, "gfsa-5": 8, "attnscale-4": 6,
     "attnscale-5": LAYERS * HEADS, "attnscale-8": 2 * LAYERS, "attnscale-9": LAYERS * HEADS,
     "attnscale-10": LAYERS * HEADS, "attnscale-11": 4, "attnscale-12": 6, "agf-3": 8,
-    "record-straight-1": 12, "record-straight-2": 5, "record-straight-4": 4,
+    "record-straight-2": 5, "record-straight-4": 4,
 }  # fmt: skip
 
 

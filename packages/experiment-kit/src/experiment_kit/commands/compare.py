@@ -13,7 +13,7 @@ from typing import Any
 from rich.markup import escape
 
 from experiment_kit.errors import NothingMeasuredError, UserError
-from experiment_kit.launch.execute import count_runs, print_plan, run_missing
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
@@ -104,7 +104,9 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
         failures = run_missing(runs, chosen)
     show_comparison(runs, own, chosen, "grid.html" if grid else "compare.html")
     if failures:
-        raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
+        raise UserError(
+            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the table"
+        )
 
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
@@ -173,7 +175,11 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
         best = find_best(means, is_higher_better(name))
         marked += [(methods.index(best), len(rows[0]))] if best is not None else []
         for method, row in zip(methods, rows, strict=True):
-            row.append(format_mean(values.get(method, [])))
+            seeds = values.get(method, [])
+            deviation = f" ± {stdev(seeds):.2g}" if len(seeds) > 1 else ""
+            text = f"{fmean(seeds):.4g}{deviation}" if seeds else MISSING
+            is_count = seeds and all(isinstance(value, int) for value in seeds)
+            row.append(f"{seeds[0]:,}" if is_count else text)
     note = MARKED if len(methods) > 1 else ""
     return PageTable("results", ["method", *found], rows, note, marked)
 
@@ -196,13 +202,3 @@ def collect_numbers(record: RunRecord) -> dict[str, float]:
         numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
     numbers |= times
     return {name: value for name, value in numbers.items() if is_finite(value)}
-
-
-def format_mean(values: Sequence[float]) -> str:
-    """Write a mean with four digits, or a count in full."""
-    if not values:
-        return MISSING
-    if all(isinstance(value, int) for value in values):
-        return f"{values[0]:,}"
-    deviation = f" ± {stdev(values):.2g}" if len(values) > 1 else ""
-    return f"{fmean(values):.4g}{deviation}"

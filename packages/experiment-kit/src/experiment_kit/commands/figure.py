@@ -53,7 +53,11 @@ def make_figure(
     names = [model] if isinstance(model, str) and model else [*model]
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for name, entry in entries.items():
-        path = choose_path(name, Path(out or f"{folder}/figures"))
+        path = Path(out or f"{folder}/figures")
+        if path.suffix == "" or path.is_dir():
+            path /= f"{name}.svg"
+        if path.suffix[1:] not in FORMATS:
+            raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
         try:
             given: Any = Path(results)
             notes = [f"the printed figure: {entry.printed}"]
@@ -70,15 +74,6 @@ def make_figure(
             console.print(f"{name}: not drawn: {error}")
             continue
         console.print(f"{path}: {entry.caption}", *notes, sep="\n  ")
-
-
-def choose_path(name: str, out: Path) -> Path:
-    """Return the file of a figure; UserError for one of another format."""
-    if out.suffix == "" or out.is_dir():
-        return out / f"{name}.svg"
-    if out.suffix[1:] not in FORMATS:
-        raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
-    return out
 
 
 def collect_models(

@@ -115,10 +115,9 @@ def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
 def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
     """Read all printed tables, with what a folder of results has of them, and notes by table."""
     found = {spec.table: open_results(results, spec) for spec in find_tables(ALL)}
-    papers = sorted(
-        map(load_table, list_tables()), key=lambda p: (p.paper, p.kind != "Table", p.number)
-    )
-    return [IndexedTable(p, found.get(p.id), notes.get(p.id, "")) for p in papers]
+    papers = map(load_table, list_tables())
+    ordered = sorted(papers, key=lambda p: (p.paper, p.kind != "Table", p.number))
+    return [IndexedTable(p, found.get(p.id), notes.get(p.id, "")) for p in ordered]
 
 
 def render_index(tables: Sequence[IndexedTable], results: Path, out: Path) -> str:

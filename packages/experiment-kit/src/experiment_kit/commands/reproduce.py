@@ -12,13 +12,12 @@ from experiment_kit.app_files import find_app_folder, read_settings
 from experiment_kit.commands.index import write_index
 from experiment_kit.commands.table import (
     list_needed_runs,
-    print_failures,
     publish_table,
     read_measurements,
     select_runnable,
 )
 from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import count_runs, print_plan, run_missing
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, find_data, plan_runs
@@ -85,10 +84,11 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
             console.print(f"{table.spec.table} has no measured cell", highlight=False)
     notes = {table.spec.table: table.note for table in tables}
     write_index(root / "tables", root / "index.md", notes)
-    print_failures(found, runs, console)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
     if failures:
-        raise UserError(f"{count_runs(failures)} did not finish; the others are in the index")
+        raise UserError(
+            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the index"
+        )
 
 
 @cache

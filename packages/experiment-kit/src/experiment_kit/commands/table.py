@@ -12,8 +12,7 @@ from rich.markup import escape
 
 from experiment_kit.commands.search import Search
 from experiment_kit.errors import NothingMeasuredError, UserError
-from experiment_kit.launch.execute import count_runs, print_plan, run_missing
-from experiment_kit.launch.jobs import read_last_line
+from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
@@ -133,7 +132,6 @@ def make_table(
         runs = plan_runs((cell.experiment for cell in found), chosen.folder)
         possible = list_needed_runs(found, runs)
     failures = run_missing(possible, chosen) if train and possible else 0
-    print_failures(found, runs, console)
     measurements = read_measurements(found, runs)
     is_published = (Path(out) / f"{table}.csv").is_file()
     if not measurements and (train or not is_published):
@@ -144,7 +142,9 @@ def make_table(
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     if failures:
-        raise UserError(f"{count_runs(failures)} did not finish; the others are in the table")
+        raise UserError(
+            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the table"
+        )
 
 
 def select_options(cells: Sequence[Cell], searches: Mapping[Place, Search]) -> list[Cell]:
@@ -180,17 +180,6 @@ def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
     folders = ((cell, runs[cell.experiment].folder) for cell in cells)
     found = (try_read(read_measurement, cell, folder) for cell, folder in folders)
     return [measurement for measurement in found if measurement]
-
-
-def print_failures(cells: Iterable[Cell], runs: Runs, console: Console) -> None:
-    """Print the cells whose run has no result, with the last line of its log."""
-    for cell in cells:
-        run = runs[cell.experiment]
-        log = run.folder / "log.txt"
-        if log.is_file() and not run.has_result:
-            place = f"{cell.row}, {cell.column}, seed {cell.experiment.seed}"
-            text = f"{place}: {read_last_line(log)}, see {log}"
-            console.print(f"[red]FAILED[/] {escape(text)}", soft_wrap=True, highlight=False)
 
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:

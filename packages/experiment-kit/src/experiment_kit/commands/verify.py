@@ -42,8 +42,13 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
     written = {name: value for name, value in metrics.items() if name.startswith(_SCORED)}
     if not written:
         raise UserError(f"{folder}/result.json has no metric that a test recomputes")
-    with restrict_classes(folder / "config.yaml", trust):
-        measured = score_run(folder, config["app"])
+    path = folder / "config.yaml"
+    arguments = ["test", "-c", str(path), f"--ckpt_path={find_weights(folder)}"]
+    off = "enable_progress_bar=false", "logger=false", "profiler=null"  # it writes elsewhere, too
+    arguments += [f"--trainer.{option}" for option in off]
+    with restrict_classes(path, trust):
+        trainer: Any = execute(AppCLI(load_app(config["app"]), arguments))
+    measured = {name: value.item() for name, value in trainer.callback_metrics.items()}
     pairs = {name: (value, measured.get(name, math.nan)) for name, value in written.items()}
     rows = [[name, *(f"{value:.6g}" for value in pair)] for name, pair in pairs.items()]
     print_page_table(PageTable(str(folder), ["metric", "written", "recomputed"], rows), Console())
@@ -54,13 +59,3 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
             "version of the code or of the data, or a replaced checkpoint, gives other numbers"
         )
     print(f"verified {folder}: {len(written)} metrics, the config and the digest agree")
-
-
-def score_run(folder: Path, app: str) -> dict[str, float]:
-    """Compute the metrics of the checkpoint that a run's result describes."""
-    path = find_weights(folder)
-    options = ["--trainer.enable_progress_bar=false", "--trainer.logger=false"]
-    options += ["--trainer.profiler=null"]  # which writes files, also outside of the run
-    arguments = ["test", "-c", str(folder / "config.yaml"), f"--ckpt_path={path}", *options]
-    trainer: Any = execute(AppCLI(load_app(app), arguments))
-    return {name: value.item() for name, value in trainer.callback_metrics.items()}

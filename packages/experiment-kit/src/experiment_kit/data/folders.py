@@ -125,7 +125,14 @@ def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
     for name, size in sizes.items():
         names.update(os.fsencode(f"{name}\0{size}\0"))
     sample = heapq.nsmallest(MAX_FILES, files, lambda name: zlib.crc32(os.fsencode(name)))
-    content = {name: _hash_content(files[name], sizes[name]) for name in sample}
+    content = {}
+    for name in sample:
+        digest = hashlib.sha256(f"{sizes[name]}".encode())
+        with files[name].open("rb") as file:
+            digest.update(file.read(_SAMPLE))
+            file.seek(max(0, sizes[name] - _SAMPLE))
+            digest.update(file.read(_SAMPLE))
+        content[name] = digest.hexdigest()[:16]
     totals = {"files": len(files), "bytes": sum(sizes.values()), "names": names.hexdigest()}
     return {**totals, "content": content}
 
@@ -141,13 +148,3 @@ def list_files(paths: Sequence[Path]) -> dict[str, Path]:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
     return {os.path.relpath(file, top): file for file in found if file.is_file()}
-
-
-def _hash_content(path: Path, size: int) -> str:
-    """Return 16 hex digits over the size of a file, and its first and last block."""
-    digest = hashlib.sha256(f"{size}".encode())
-    with path.open("rb") as content:
-        digest.update(content.read(_SAMPLE))
-        content.seek(max(0, size - _SAMPLE))
-        digest.update(content.read(_SAMPLE))
-    return digest.hexdigest()[:16]

@@ -2,12 +2,11 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
 
@@ -37,7 +36,16 @@ def list_checkpoints(model: str) -> dict[str, int]:
 def load_weights(network: nn.Module, path: Path) -> None:
     """Load all weights of a file, under any prefix such as `net.` or `module.`."""
     expected, origin = network.state_dict(), f"checkpoint {path}"
-    weights = strip_prefix(read_weights(path, origin), expected)
+    weights = read_weights(path, origin)
+    # the prefix that gives most weights expected names and shapes
+    prefixes = Counter(
+        name.removesuffix(own)
+        for name, weight in weights.items()
+        for own, tensor in expected.items()
+        if (name == own or name.endswith(f".{own}")) and weight.shape == tensor.shape
+    )
+    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    weights = {k.removeprefix(prefix): x for k, x in weights.items() if k.startswith(prefix)}
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"{origin} is of another model: it lacks {lost[0]} "
                         f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
@@ -55,15 +63,3 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
             return import_library("safetensors.torch").load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
         return dict(next((content[key] for key in _WEIGHTS if key in content), content))
-
-
-def strip_prefix(weights: Mapping[str, Any], expected: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the weights under the prefix that gives most of them expected names and shapes."""
-    prefixes = Counter(
-        name.removesuffix(own)
-        for name, weight in weights.items()
-        for own, tensor in expected.items()
-        if (name == own or name.endswith(f".{own}")) and weight.shape == tensor.shape
-    )
-    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
-    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}

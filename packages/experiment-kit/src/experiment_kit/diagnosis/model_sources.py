@@ -322,12 +322,9 @@ def load_run(
     batches = iter(loader)
     first = next(batches)
 
-    def split_batch(batch: Any) -> tuple[tuple[Any, ...], Tensor | None]:
-        batch = crop_batch(batch, samples) if samples else batch
-        return tuple(batch), module.token_mask(batch)
-
     what = ", ".join(map(str, files)) if files else "the run's validation data"
     epoch = "best epoch" if load is load_best_epoch else "first step"
     note = f"The weights are those of the {epoch} of {folder}; the batch is of {what}."
     network = PredictStep(module.cpu(), first).eval()
-    return network, map(split_batch, chain([first], batches)), note
+    cropped = (crop_batch(x, samples) if samples else x for x in chain([first], batches))
+    return network, ((tuple(x), module.token_mask(x)) for x in cropped), note

@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from attention_core import plots
-from attention_core.diagnosis import Diagnosis, LayerDiagnosis
+from attention_core.diagnosis import Diagnosis
 from attention_core.diagnosis.report import make_columns, number_layers
 
 from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
@@ -83,17 +83,12 @@ def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
     if responses and len(responses) * max(map(len, responses)) <= _MAX_GRID:
         image = embed_figure(lambda _: plots.plot_spectra_grid(responses, first=0), "heads")
         figures.append(PageFigure(image, _HEADS))
-    if entries := summarize_coefficients(report.layers):
+    entries: dict[str, dict[str, Any]] = {}
+    summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
+    for name in dict.fromkeys(name for layer in report.layers for name in layer.coefficients):
+        known = {x.index: found for x in report.layers if (found := x.coefficients.get(name))}
+        entries[name] = {m: ([*known], [*map(take, known.values())]) for m, take in summary.items()}
+    if entries:
         image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
         figures.append(PageFigure(image, _ENTRIES))
     return figures
-
-
-def summarize_coefficients(layers: Sequence[LayerDiagnosis]) -> dict[str, dict[str, Any]]:
-    """Return for each coefficient its lowest, mean and highest entry by layer."""
-    panels: dict[str, dict[str, Any]] = {}
-    summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
-    for name in dict.fromkeys(name for layer in layers for name in layer.coefficients):
-        known = {x.index: entries for x in layers if (entries := x.coefficients.get(name))}
-        panels[name] = {m: ([*known], [*map(take, known.values())]) for m, take in summary.items()}
-    return panels

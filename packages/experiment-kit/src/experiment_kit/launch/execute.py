@@ -43,7 +43,7 @@ def run_missing(runs: Runs, options: LaunchOptions) -> int:
     """
     jobs = list_training_jobs(runs, options.folder)
     total = len({run for e, run in runs.items() if e.is_trained})
-    options.console.print(f"{total - len(jobs)} of {count_runs(total)} finished")
+    options.console.print(f"{total - len(jobs)} of {total} run{'s' * (total != 1)} finished")
     for job in jobs:
         if (step := Run(job.output.parent).find_latest_step()) is not None:
             options.console.print(f"resuming {escape(str(job.output.parent))} from step {step}")
@@ -92,11 +92,6 @@ def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
         yield Job(f"{source} of {e.backbone} {e.method}", command, log, path)
 
 
-def count_runs(number: int) -> str:
-    """Name a number of runs."""
-    return "1 run" if number == 1 else f"{number} runs"
-
-
 def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int) -> int:
     """Run jobs, and show how far they are; return how many of them made nothing."""
     if not jobs:
@@ -105,11 +100,11 @@ def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int)
     with JobProgress(len(jobs), console) as progress:
 
         def show_end(job: Job, status: int) -> None:
-            mark = "[green]done[/]"
+            mark, place = "[green]done[/]", ""
             if has_failed(job, status):
                 failed.append(job)
-                mark = f"[red]{describe_failure(job, status)}[/]"
-            console.print(f"{mark} {escape(job.name)}: {escape(read_last_line(job.log))}")
+                mark, place = f"[red]{describe_failure(job, status)}[/]", f", see {job.log}"
+            console.print(f"{mark} {escape(f'{job.name}: {read_last_line(job.log)}{place}')}")
             progress.remove_job(job)
 
         def show_retry(job: Job, status: int) -> None:
@@ -117,7 +112,13 @@ def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int)
             console.print(f"[yellow]trying again[/] {escape(text)}")
             progress.remove_job(job, has_ended=False)
 
-        run_jobs(jobs, options.make_places(workers), show_end, progress.add_job, show_retry)
+        run_jobs(
+            jobs,
+            options.make_places(workers),
+            show_end,
+            progress.add_job,
+            show_retry,
+        )
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -20,10 +19,9 @@ import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.launch.supervision import LOST, end_processes, start_process
-from experiment_kit.run_files import warn_once
 
 RETRIES, MAX_LOSSES = 1, 10  # after failures of a run; after deaths of its servers and machines
-LOOK_AFTER = 10.0  # seconds between two looks at the progress of runs
+LOOK_AFTER = 10.0  # seconds until free places are counted again
 
 
 @dataclass(frozen=True)
@@ -105,20 +103,8 @@ def run_jobs(
                     on_retry(job, status)
                 else:
                     on_end(job, status)
-            warn_hung(places.running.values())
     finally:  # none runs, unless a signal ends this process
         places.stop()
-
-
-def warn_hung(jobs: Iterable[Job]) -> None:
-    """Name once each run that has made no step for `ALLPASS_HUNG_AFTER` seconds."""
-    seconds = float(os.environ.get("ALLPASS_HUNG_AFTER", "600"))
-    for job in jobs:
-        path = job.log.with_name("progress.txt")
-        last = path.stat().st_mtime if path.is_file() else math.inf
-        if time.time() - last > seconds:
-            text = f"{job.name} has made no training step since {time.ctime(last)}: it hangs, or "
-            warn_once(f"{text}validates for long; see {job.log}, and stop this launcher to end it")
 
 
 def has_failed(job: Job, status: int) -> bool:

@@ -91,7 +91,10 @@ class OverlayOptions:
         check_list("methods", methods)
         if "," in (self.recipe or ""):
             raise UserError(f"--recipe={self.recipe}: one recipe trains all methods: name one")
-        extra = split_arguments(self.args)
+        with convert_user_errors(ValueError, prefix=f"--args={self.args}: "):
+            extra = tuple(shlex.split(self.args))
+        if any(argument.startswith("--seed_everything") for argument in extra):
+            raise UserError("--args has --seed_everything: name seeds by --seeds")
         methods = read_defaults(self.app)["methods"] if methods is None else methods
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
         chosen: dict[str, Any] = choose_overlays(
@@ -147,15 +150,6 @@ def make_folders(**options: str) -> None:
         if not folder:
             raise UserError(f"--{option}= is empty: name a folder")
         Path(folder).mkdir(parents=True, exist_ok=True)
-
-
-def split_arguments(text: str) -> tuple[str, ...]:
-    """Return the arguments for the app in a text, as a shell splits them."""
-    with convert_user_errors(ValueError, prefix=f"--args={text}: "):
-        arguments = tuple(shlex.split(text))
-    if any(argument.startswith("--seed_everything") for argument in arguments):
-        raise UserError("--args has --seed_everything: name seeds by the launcher's own option")
-    return arguments
 
 
 def read_grid(app: str, text: str) -> Grid:

@@ -81,7 +81,10 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
     )
     shown = track([e for _, _, e in wanted], "planning", console=console, transient=True)
     planned = plan_configs_and_runs(shown, str(folder))
-    seedless = {e: make_seedless(e) for e in planned}
+    # experiments of the same cost
+    seedless = {
+        e: replace(e, seed=0, start=None, source="result", eigenvalues=None) for e in planned
+    }
     # a model is counted once, by the config of the first seed
     configs = {seedless[e]: planned[e][0] for e in reversed(planned)}
     flops = find_flops(configs, folder, console)
@@ -92,11 +95,6 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
         place = PAPER_NAMES.get(paper, paper), table, row, seedless[e], run.folder
         lines.append((*place, run.has_result, flops[seedless[e]], seconds))
     return pd.DataFrame(lines, columns=COLUMNS)
-
-
-def make_seedless(experiment: Experiment) -> Experiment:
-    """Return a training experiment of the same cost, with seed 0 and without a start."""
-    return replace(experiment, seed=0, start=None, source="result", eigenvalues=None)
 
 
 def find_flops(

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from attention_core import plots, spectral
 from attention_core.plots.panels import make_panels
-from attention_core.spectral import hfc_lfc
-from attention_core.theory import apply_update, bound_power_error
+from attention_core.theory import bound_power_error
 from matplotlib.figure import Figure
 
 from experiment_kit.pages.tables import MeanDeviation
@@ -20,8 +19,6 @@ from experiment_kit.papers.values import PaperTable, load_table
 
 ORDERS = range(2, 11)  # K
 MAX_COLUMNS = 6  # attention maps side by side
-DEPTHS = (0, 1, 2, 4, 8, 16)  # layers at which the evolution is drawn
-TOKENS = 32
 
 Models = Mapping[str, DrawnModel]  # by their labels
 
@@ -147,31 +144,6 @@ def _measure_gain(
     return "", None
 
 
-def draw_evolution(_: Path, width: float) -> Figure:
-    """Draw tokens under the update X + A X W by depth, each image by its own scale.
-
-    A averages neighbors on a ring, so that its eigenvalues are real, and W = c I: 1 + c dominates
-    for c > 0, and 1 + c lambda of the smallest eigenvalue lambda for -1 < c < 0.
-    """
-    place = torch.arange(TOKENS, dtype=torch.float64)
-    distance = (place - place.unsqueeze(1)).abs()
-    A = (-torch.minimum(distance, TOKENS - distance) / 2).softmax(-1)
-    place = torch.linspace(-1, 1, TOKENS, dtype=torch.float64)
-    disk = (place.unsqueeze(1) ** 2 + place**2 < 0.4).to(place)
-    X = 0.4 + disk + 0.3 * place  # an image of a low and a high frequency
-    rows: dict[str, dict[str, Any]] = {}
-    for name, c in {"smoothing": 1.0, "sharpening": -0.7}.items():
-        images, x = {}, X
-        for depth in range(max(DEPTHS) + 1):
-            if depth in DEPTHS:
-                ratio = f"{hfc_lfc(x).item():.2g}".replace("e+0", "e")
-                title = f"depth {depth}\nHFC/LFC {ratio}"
-                images[title] = (x / x.abs().max()).tolist()
-            x = apply_update(x, A, c * torch.eye(TOKENS, dtype=x.dtype))
-        rows[name] = images
-    return plots.plot_attention_maps(rows, width=width, labels=("channel", "token"))
-
-
 # each takes models, or else the folder of results; then the width, and the options of the entry
 DRAWINGS: dict[str, Callable[..., Figure]] = {
     "smoothing": draw_smoothing,
@@ -181,5 +153,4 @@ DRAWINGS: dict[str, Callable[..., Figure]] = {
     "attention_maps": draw_attention_maps,
     "depth": draw_depth,
     "gains": draw_gains,
-    "evolution": draw_evolution,
 }

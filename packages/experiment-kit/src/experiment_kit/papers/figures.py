@@ -35,13 +35,6 @@ class RunGroup:
     methods: Mapping[str, str]
     recipe: str = ""
 
-    def make_command(self) -> str:
-        """Return the command that makes the runs, in the setting of the paper."""
-        names = {"DATA": self.data, "BACKBONE": self.backbone, "METHOD": ",".join(self.methods),
-                 "RECIPE": self.recipe}  # fmt: skip
-        given = [f"{key}={value}" for key, value in names.items() if value]
-        return " ".join([f"make {self.app}", *given, "PROFILE=paper"])
-
 
 @dataclass(frozen=True)
 class FigureEntry:
@@ -90,7 +83,9 @@ def find_runs(group: RunGroup, folder: Path) -> tuple[dict[str, Path], list[str]
         if result["method"] in group.methods:
             setting = result["data"], result["backbone"], result["profile"]
             found[setting][result["method"]] = run.folder
-    command = group.make_command()
+    command = f"make {group.app} DATA={group.data} BACKBONE={group.backbone} "
+    command += f"METHOD={','.join(group.methods)}{group.recipe and f' RECIPE={group.recipe}'}"
+    command += " PROFILE=paper"
     if not found:
         return {}, [f"no run of {group.app} in {folder} has a method of this figure: {command} "
                     "makes them"]  # fmt: skip

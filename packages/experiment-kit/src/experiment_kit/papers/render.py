@@ -12,13 +12,12 @@ from rich.table import Table
 from experiment_kit.pages.tables import MISSING
 from experiment_kit.papers.provenance import (
     RUNS,
-    RunSection,
     list_sections,
     read_runs,
     tabulate_section,
 )
-from experiment_kit.papers.results import CITED, CellResult, TableResults
-from experiment_kit.papers.spec import PAPER, SELECTED, TableSpec
+from experiment_kit.papers.results import CITED, TableResults
+from experiment_kit.papers.spec import PAPER, SELECTED
 from experiment_kit.papers.verdicts import EXPLANATION, HEAD, list_statistics
 
 _IN_CODE = "`"  # ends it
@@ -53,16 +52,6 @@ def describe_cells(results: TableResults) -> str:
         f"the paper prints and our difference to it{' in points' if points else ''}; "
         f"{MISSING} is not measured."
     ) + (f" Rows that no library has are {CITED}: {'; '.join(cited)}." if cited else "")
-
-
-def describe_source(spec: TableSpec) -> str:
-    """Say which protocol is the paper's, and which source the printed numbers follow."""
-    text = (
-        f"The paper's protocol is `{spec.protocol}`, with which alone its numbers compare. They "
-        f"follow {SOURCES[spec.source]}: {spec.reason}."
-    )
-    others = f" Rows that end in ({spec.other_source}) follow {SOURCES[spec.other_source]}."
-    return text + (others if spec.others else "")
 
 
 def format_commands(results: TableResults, profile: str, protocol: str) -> list[str]:
@@ -109,7 +98,11 @@ def render_markdown(results: TableResults, out: Path) -> str:
     """Write the page of a table in the folder of its published runs."""
     spec, paper = results.spec, results.paper
     blocks = [f"# {paper.title}", paper.caption, f"Source: {paper.citation}."]
-    blocks += [describe_source(spec), escape_markdown(describe_cells(results))]
+    source = f"The paper's protocol is `{spec.protocol}`, with which alone its numbers compare. "
+    source += f"They follow {SOURCES[spec.source]}: {spec.reason}."
+    if spec.others:
+        source += f" Rows that end in ({spec.other_source}) follow {SOURCES[spec.other_source]}."
+    blocks += [source, escape_markdown(describe_cells(results))]
     blocks += [spec.remark] if spec.remark else []
     if spec.differences:
         rows = [[subject, *values] for subject, values in spec.differences.items()]
@@ -146,19 +139,18 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     for row, group in groupby(results.list_cells(profile, protocol), attrgetter("row")):
         own, section = [*group], sections.get((profile, protocol, row))
         if any(cell.printed or cell.estimate for cell in own):
-            cells = (_render_cell(cell, section) for cell in own)
-            body.append([escape_markdown(labels[row]), *cells])
+            line = [escape_markdown(labels[row])]
+            for cell in own:
+                link = (
+                    f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
+                )
+                difference = f" ({cell.difference})" if cell.difference else ""
+                line.append(f"{link}<br>{cell.printed}{difference}" if cell.printed else link)
+            body.append(line)
     yield render_table([*map(escape_markdown, head)], body)
     for caption, lines in list_statistics(results, profile, protocol).items():
         head, *rows = ([*map(escape_markdown, line)] for line in lines)
         yield from (escape_markdown(caption), render_table(head, rows))
-
-
-def _render_cell(cell: CellResult, section: RunSection | None) -> str:
-    difference = f" ({cell.difference})" if cell.difference else ""
-    printed = f"<br>{cell.printed}{difference}" if cell.printed else ""
-    link = f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
-    return link + printed
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:

@@ -273,7 +273,7 @@ def check_spec(spec: TableSpec) -> None:
     """Raise UserError for an unknown row, column, report or protocol, or a cell that lacks one."""
     paper = spec.paper
     computed, rows = spec.computed.values(), [row.key for row in paper.rows]
-    columns = [column for column in paper.columns if column not in paper.averages]
+    columns = [key for key, column in paper.columns.items() if column.role != "average"]
     tested = [spec.reference] if spec.reference else []
     refined = [column for row in spec.all_rows.values() for column in row.at]
     subtracted = [row for c in computed for pair in c.minus.items() for row in pair]

@@ -100,11 +100,6 @@ class PaperTable:
         return f"{name} paper, {self.kind} {self.number}"
 
     @property
-    def averages(self) -> tuple[str, ...]:
-        """The columns that average others."""
-        return tuple(key for key, column in self.columns.items() if column.role == "average")
-
-    @property
     def measurable(self) -> tuple[str, ...]:
         """The columns that can be measured; the others describe a row."""
         return tuple(key for key, column in self.columns.items() if column.role != "given")

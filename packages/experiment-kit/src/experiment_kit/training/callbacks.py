@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
@@ -91,19 +91,16 @@ class FiniteSteps(Callback):
         total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
+            lost = [f"the training loss is {x.item()}" for x in self.losses if not x.isfinite()]
+            grads = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
+            cause = f"the gradient of {find_nonfinite(grads) or 'a weight'} is nan or infinite"
             raise UserError(
-                f"{self._name_cause(module)} at step {trainer.global_step} (epoch "
+                f"{[*lost, cause][0]} at step {trainer.global_step} (epoch "
                 f"{trainer.current_epoch}, batch {trainer.fit_loop.epoch_loop.batch_idx}): lower "
                 "the learning rate, clip the gradient or look at that batch; "
                 + describe_restart(self.run, trainer)
             )
         self.losses = []
-
-    def _name_cause(self, module: LightningModule) -> str:
-        if lost := [loss.item() for loss in self.losses if not loss.isfinite()]:
-            return f"the training loss is {lost[0]}"
-        gradients = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
-        return f"the gradient of {find_nonfinite(gradients) or 'a weight'} is nan or infinite"
 
 
 class FirstEpochsValidation(Callback):

@@ -121,13 +121,6 @@ def find_metrics(module: LightningModule) -> list[tuple[str, Metric]]:
     return [(name, part) for name, part in module.named_modules() if isinstance(part, Metric)]
 
 
-def find_masks(module: LightningModule) -> dict[str, Tensor]:
-    """Return the masks of pruned weights, which Lightning multiplies into the weights it saves."""
-    masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
-    pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
-    return {name: masks[name] for name in masks.keys() & pruned}
-
-
 def get_local(x: Tensor) -> Tensor:
     """Return the part of a tensor that is on this device."""
     return x.to_local() if isinstance(x, DTensor) else x
@@ -194,7 +187,11 @@ class ResumableCheckpoint(Checkpoint):
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
         state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
-        checkpoint["resumable"] = {**state, "masks": find_masks(module)}
+        masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
+        pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
+        # the masks of pruned weights, which Lightning multiplies into the weights it saves
+        state["masks"] = {name: masks[name] for name in masks.keys() & pruned}
+        checkpoint["resumable"] = state
 
     def on_train_start(self, trainer: Any, module: LightningModule) -> None:
         """Restore the states of metrics; defer signals."""

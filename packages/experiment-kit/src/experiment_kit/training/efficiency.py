@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import accumulate
 from statistics import median
 from typing import Any
@@ -100,12 +100,14 @@ def measure_speed(
     held = [*network.parameters(), *network.buffers(), *inputs]
     states = (value for state in optimizer.state.values() for value in state.values())
     held += [value for value in states if isinstance(value, Tensor)]
+    storages = (t.untyped_storage() for t in held)
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}  # shared ones once
     return {
         "samples_per_second": 1 / inference,
         "train_samples_per_second": 1 / training,
         "seconds_per_sample": inference,
         "train_seconds_per_sample": training,
-        "train_peak_mib": measure_mib(held) + peak_allocated_mib(train, fabric.device.type),
+        "train_peak_mib": sum(sizes.values()) / MIB + peak_allocated_mib(train, fabric.device.type),
     }
 
 
@@ -133,9 +135,3 @@ def peak_allocated_mib(step: Callable[[], Any], device: str) -> float:
     events = [e for e in profile.kineto_results.events() if e.name() == "[memory]"]
     changes = (e.nbytes() for e in sorted(events, key=lambda e: e.start_ns()))
     return max(accumulate(changes), default=0) / MIB
-
-
-def measure_mib(tensors: Iterable[Tensor]) -> float:
-    """Return the MiB of tensors, shared storage counted once."""
-    storages = {s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}
-    return sum(storages.values()) / MIB

@@ -93,7 +93,11 @@ class BestCheckpoint(ModelCheckpoint):
         """Warn of a run that never validates, as far as its length is known."""
         super().on_train_start(trainer, module)
         every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
-        is_short = 0 < epochs < every or 0 < trainer.max_steps < _count_steps(trainer) < math.inf
+        batches = (trainer.val_check_batch or 0) + (
+            max(1, every) - 1
+        ) * trainer.num_training_batches
+        steps = batches / trainer.accumulate_grad_batches  # to the first; 0 where it is by time
+        is_short = 0 < epochs < every or 0 < trainer.max_steps < steps < math.inf
         if trainer.is_global_zero and (is_short or not trainer.enable_validation):
             text = "no epoch is validated: the weights at the end of training are tested"
             print(f"warning: {text}", file=sys.stderr)
@@ -134,12 +138,6 @@ class BestCheckpoint(ModelCheckpoint):
 
     def _relocate(self, path: str) -> str:
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
-
-
-def _count_steps(trainer: Trainer) -> float:
-    """Count the steps until the first validation, 0 where it is by time."""
-    first, every = trainer.val_check_batch or 0, trainer.check_val_every_n_epoch or 1
-    return (first + (every - 1) * trainer.num_training_batches) / trainer.accumulate_grad_batches
 
 
 class RestoreLoops(Callback):

@@ -122,7 +122,7 @@ class Primalformer(Kernel):
         tokens = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid[:, 0, 0]
         index = evenly_spaced_indices(tokens, self.points).unsqueeze(-1)
         X = x.gather(1, index.expand(len(x), -1, self.dim))
-        X = X.view(*X.shape[:2], self.num_heads, -1).transpose(1, 2)  # (B, H, p, d)
+        X = X.view(len(x), self.points, self.num_heads, self.dim // self.num_heads).transpose(1, 2)
         E, R = self.W_e.mT @ X, self.W_r.mT @ X
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))
         e, r = q @ E.mT.to(q.dtype), k @ R.mT.to(k.dtype)

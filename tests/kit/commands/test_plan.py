@@ -4,6 +4,8 @@ import sys
 
 import pytest
 from experiment_kit.__main__ import main
+from experiment_kit.commands import plan
+from experiment_kit.papers.spec import find_spec
 
 ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]")
 
@@ -30,10 +32,13 @@ def test_the_plan_of_a_table_fits_a_terminal(print_plan) -> None:
     assert print_plan("agf-table-1", *ONE) == text  # from the counts that are kept
 
 
-def test_papers_are_planned_table_by_table(print_plan) -> None:
-    text = print_plan("attnscale", "--seeds=[0]", "--profile=smoke")
-    assert text.startswith("attnscale: 3 tables, ")
-    assert text.count("attnscale-table-1") == text.count("in all") == 1
+def test_papers_are_planned_table_by_table(print_plan, monkeypatch) -> None:
+    specs = [find_spec("agf-table-7"), find_spec("gfsa-table-5")]
+    monkeypatch.setattr(plan, "find_tables", lambda name: specs)
+    text = print_plan("all", "--seeds=[0]", "--profile=smoke")
+    assert text.startswith("all: 2 tables, ")
+    assert text.count("gfsa-table-5") == 1
+    assert text.count("in all") == 3  # a sum for each paper, and one of both
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

@@ -15,7 +15,8 @@ from tests.kit.tiny import APP, DIM, LENGTH, Classifier, arguments
 
 
 def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
-    run_app(APP, ["fit", *arguments(tmp_path, "--model.filter=attention_core.GFSA")])
+    options = ("--model.filter=attention_core.GFSA", "--spectral.every_n_steps=2")
+    run_app(APP, ["fit", *arguments(tmp_path, *options)])
     run = find_run(tmp_path)
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     model = config["model"]

@@ -1,5 +1,6 @@
 """What every test may rely on: one thread, a fresh seed, few and reproducible random examples."""
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,11 @@ def stranger(tmp_path, monkeypatch) -> Iterator[Stranger]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems() -> None:
     hide_lazy_modules()
+
+
+def pytest_collection_finish() -> None:
+    """Spare every later collection of garbage what the imports made: it stays."""
+    gc.freeze()
 
 
 def hide_lazy_modules() -> None:

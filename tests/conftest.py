@@ -12,6 +12,8 @@ import torch
 from experiment_kit.errors import exit_on_user_error
 from hypothesis import settings
 
+gc.disable()  # until all tests are imported
+
 # two threads on two shared cores are ten times slower than one
 torch.set_num_threads(1)
 
@@ -79,6 +81,7 @@ def pytest_collection_modifyitems() -> None:
 def pytest_collection_finish() -> None:
     """Spare every later collection of garbage what the imports made: it stays."""
     gc.freeze()
+    gc.enable()
 
 
 def hide_lazy_modules() -> None:

@@ -73,7 +73,8 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; the table b
 		--rows=transformer,gfsa,agf --out=runs/results --jobs=$(JOBS)
 
 test: setup $(VENV)/.optuna  ## run the tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto $(ARGS)
+	@# by file: two processes that share a module would both train its runs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-oldest: PINS = --constraint constraints-oldest.txt  ## test mechanisms and hosts beside the oldest versions
 test-newest: PINS = --upgrade --upgrade-strategy eager  ## test them beside the newest versions that are allowed

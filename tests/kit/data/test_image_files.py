@@ -86,9 +86,9 @@ def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(tmp_path, capsys) 
     assert np.asarray(load_image(tmp_path / "12.tif"))[0, :, 0].tolist() == [0, 128, 255, 1]
 
 
-@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif", "a.webp"])
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif", "a.webp", "grey.tif"])
 def test_an_image_is_turned_as_its_exif_data_say(name, tmp_path) -> None:
-    lying = UPRIGHT.convert("RGB").transpose(Image.Transpose.ROTATE_90)
+    lying = UPRIGHT.convert("L" if "grey" in name else "RGB").transpose(Image.Transpose.ROTATE_90)
     lying.save(tmp_path / name, exif=TURNED)
     pixels = np.asarray(load_image(tmp_path / name))[..., 0]
     assert np.array_equal(pixels > 127, np.asarray(UPRIGHT) > 127)

@@ -33,7 +33,7 @@ def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
     numbers of 32 bits, for signed and floating ones, and for a file that is no whole image.
     """
     try:
-        with Image.open(path) as image:
+        with path.open("rb") as file, Image.open(file) as image:  # a mapped TIFF is turned wrong
             if thumbnail:
                 image.draft("RGB", (1, 1))
             image.load()

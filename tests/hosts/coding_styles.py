@@ -42,14 +42,25 @@ class Exponentials(Softmax):
 
 
 class Fused(Softmax):
-    def attend(self, q, k, v):
-        return F.scaled_dot_product_attention(q, k, v)
+    attend = staticmethod(F.scaled_dot_product_attention)
 
 
-class Einsum(Softmax):
+class Grouped(Softmax):
+    """Groups of queries on an axis of their own."""
+
     def attend(self, q, k, v):
-        logits = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
-        return torch.einsum("bhij,bhjd->bhid", F.softmax(logits, dim=-1), v)
+        logits = torch.einsum("bgrid,bgjd->bgrij", q.unsqueeze(2), k) * q.shape[-1] ** -0.5
+        return torch.einsum("bgrij,bgjd->bgrid", F.softmax(logits, -1), v).flatten(1, 2)
+
+
+class Loop(Softmax):
+    """A map for each head, of all samples."""
+
+    num_heads = 2
+    split = staticmethod(lambda x: x.unflatten(-1, (2, -1)).transpose(1, 2))
+
+    def attend(self, q, k, v):
+        return torch.stack([*map(super().attend, *(x.unbind(1) for x in (q, k, v)))], 1)
 
 
 class TokensFirst(Softmax):
@@ -364,7 +375,8 @@ STYLES = {
     "loop of torch's attention": lambda: Base(Torch),
     "exponentials": lambda: Base(Exponentials),
     "one fused call": lambda: Base(Fused),
-    "einsum": lambda: Base(Einsum),
+    "einsum of groups": lambda: Base(Grouped),
+    "loop over heads": lambda: Base(Loop),
     "einsum of tokens first": lambda: Base(TokensFirst),
     "written RMS norm": lambda: Base(norm=RMSNorm),
     "post-norm": PostNorm,

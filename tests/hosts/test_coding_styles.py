@@ -5,10 +5,10 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from attention_core import diagnose
+from attention_core import AttnScale, diagnose
 from torch import nn
 
-from tests.hosts.coding_styles import DEPTH, DIM, STYLES, B, Base, Cross, N, Parallel, Torch
+from tests.hosts.coding_styles import DEPTH, DIM, HEADS, STYLES, B, Base, Cross, N, Parallel, Torch
 
 
 def make_tokens() -> torch.Tensor:
@@ -30,8 +30,10 @@ def measure_by_numpy(x: torch.Tensor) -> tuple[float, float]:
 @pytest.mark.parametrize("style", STYLES)
 def test_tokens_of_every_style_are_those_of_the_stream(style):
     model = STYLES[style]().eval()
-    report = diagnose(model, make_tokens(), mechanisms=[])
+    report = diagnose(model, make_tokens(), mechanisms=[AttnScale])
     assert [layer.index for layer in report.layers] == list(range(DEPTH))
+    assert {x.num_heads for x in report.layers} == {1 if style == "loop over heads" else HEADS}
+    assert any("no leverage" in note for note in report.notes) == (style == "in place")
     with torch.no_grad():
         model(make_tokens())
     curves = zip(report.curve("token_cosine"), report.curve("hfc_lfc"), strict=True)

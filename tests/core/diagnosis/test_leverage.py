@@ -71,15 +71,10 @@ def differentiate(model, part: nn.Module, name: str, batch, valid) -> list[float
 
 
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize(
-    ("make", "filter"),
-    [
-        (GFSA, partial(GFSA, learn=("w0", "w1", "wK"))),
-        (AttnScale, AttnScale),
-        (CenteredAttention, Centering),
-        (FeatScale, None),
-    ],
-)
+@pytest.mark.parametrize(("make", "filter"), [
+    (GFSA, partial(GFSA, learn=("w0", "w1", "wK"))), (AttnScale, AttnScale),
+    (CenteredAttention, Centering), (FeatScale, None),
+])  # fmt: skip
 def test_leverage_equals_finite_differences(make, filter, padded):
     model, x, padding = build(), torch.randn(B, N, DIM).double(), None
     valid = torch.ones(B, N, dtype=torch.bool)
@@ -144,8 +139,9 @@ def test_contranorm_acts_on_the_sums_of_a_layer():
     assert [entry.token_cosine, entry.log_hfc_lfc] == pytest.approx(expected, rel=1e-3)
 
 
-def test_own_attention_takes_filters_and_tokens():
-    model, x = build(lambda: Stack(depth=2)), torch.randn(B, N, DIM).double()
+@pytest.mark.parametrize("dtype", [torch.double, torch.bfloat16])
+def test_own_attention_takes_filters_and_tokens(dtype):
+    model, x = build(lambda: Stack(depth=2)).to(dtype), torch.randn(B, N, DIM).to(dtype)
     report = diagnose(model, x, layers=[1], mechanisms=[GFSA, FeatScale])
     found = {(entry.mechanism, entry.layer, entry.coefficient) for entry in report.leverage}
     names = [("GFSA", "w0"), ("GFSA", "w1"), ("GFSA", "wK"), ("FeatScale", "s"), ("FeatScale", "t")]

@@ -140,8 +140,8 @@ def _find_axes(node: Node, formed: Node, values: Node, place: int) -> tuple[int,
     terms = left.split(",")
     map_axes, value_axes = terms[place], terms[1 - place]
     keys = [x for x in map_axes if x in value_axes and x not in output]
-    queries = [x for x in map_axes if x in output and x not in value_axes]
-    if len(keys) != 1 or len(queries) != 1:
+    queries = [x for x in map_axes if x in output and x not in value_axes][-1:]  # behind groups
+    if len(keys) != 1 or not queries:
         return ()
     order = [x for x in map_axes if x not in keys + queries] + queries + keys
     return tuple(map_axes.index(x) for x in order)

@@ -8,11 +8,10 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-# names of masks (B, N) that are True, or 1, for a valid token, and of those that are for padding
-VALID_MASKS = ("attention_mask", "mask", "valid_mask", "token_mask")
-PADDING_MASKS = ("src_key_padding_mask", "key_padding_mask", "padding_mask")
-DECODER_MASKS = ("decoder_attention_mask",)
-DECODER_PADDING_MASKS = ("tgt_key_padding_mask",)
+# names of masks (B, N) of an encoder that are True for a valid token, and of those for padding
+MASKS = (("attention_mask", "mask", "valid_mask", "token_mask"),
+         ("src_key_padding_mask", "key_padding_mask", "padding_mask"))  # fmt: skip
+DECODER_MASKS = ("decoder_attention_mask",), ("tgt_key_padding_mask",)
 
 
 class ModelInputs:
@@ -48,9 +47,7 @@ class ModelInputs:
     def find_mask(self, is_decoder: bool, shape: tuple[int, int]) -> Tensor | None:
         """Return the batch's mask of valid tokens of a shape (B, N), None if it has none."""
         given = dict(zip(self._names, self.args, strict=False)) | self.kwargs
-        valid, padding = (
-            (DECODER_MASKS, DECODER_PADDING_MASKS) if is_decoder else (VALID_MASKS, PADDING_MASKS)
-        )
+        valid, padding = DECODER_MASKS if is_decoder else MASKS
         for name in (*valid, *padding):
             mask = given.get(name)
             if isinstance(mask, Tensor) and mask.shape == shape:

@@ -1,7 +1,7 @@
 """Diagnose a model on a batch: record a pass, measure each attention layer, and restore it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -67,9 +67,10 @@ def diagnose(
         report = measure_run(run, chosen, mask, LEVELS[measures])
     if measures != "full" or (mechanisms is not None and not len(mechanisms)):
         return report
-    with prepare_model(model):
-        leverage, skipped = measure_leverage(run, chosen, mask, mechanisms)
-    return replace(report, leverage=leverage, notes=[*report.notes, *skipped])
+    found: Any = None, ["no leverage: a backward pass through the model fails"]
+    with suppress(RuntimeError), prepare_model(model):
+        found = measure_leverage(run, chosen, mask, mechanisms)
+    return replace(report, leverage=found[0], notes=[*report.notes, *found[1]])
 
 
 @contextmanager

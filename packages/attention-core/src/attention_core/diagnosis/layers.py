@@ -59,19 +59,21 @@ class Layer:
     @property
     def num_heads(self) -> int:
         """Return the number of heads of its map (..., heads, N, N), or (B heads, N, N)."""
-        shape = self.call.shape
+        shape, tokens = self.call.shape, max(1, self.num_tokens)
         if len(shape) > 3:
-            return shape[-3]
-        known = [getattr(self.module, name, None) for name in NUM_HEADS_NAMES]
-        heads = next((n for n in known if isinstance(n, int) and n > 0 and shape[0] % n == 0), 0)
-        heads = heads or max(1, shape[0] * shape[-1] // max(1, self.num_tokens))
+            is_grouped = prod(shape[:-3]) * shape[-1] == shape[-4] * tokens > tokens
+            return prod(shape[-4:-2]) if is_grouped else shape[-3]
+        # a loop over heads has a map for each, of the samples alone
+        known = [getattr(self.module, name, None) for name in NUM_HEADS_NAMES.split()]
+        rows, least = shape[0] * shape[-1], tokens if self.steps else 0
+        fits = (n for n in known if isinstance(n, int) and n > 0 and 4 * rows >= 3 * n * least)
+        heads = next((n for n in fits if shape[0] % n == 0), 0) or max(1, rows // tokens)
         return heads if shape[0] % heads == 0 else 1
 
     @property
     def num_samples(self) -> int:
         """Return the number of samples of its map, windows counted as samples."""
-        shape = self.call.shape
-        return prod(shape[:-3]) if len(shape) > 3 else shape[0] // self.num_heads
+        return prod(self.call.shape[:-2]) // self.num_heads
 
     @property
     def has_map(self) -> bool:
@@ -89,8 +91,11 @@ class Layer:
         return abs(rows - tokens) <= samples * max(2, tokens // samples // 4)
 
     def flatten_map(self, M: Tensor) -> Tensor:
-        """Return a map as (B, heads, N, N); windows with an axis of their own are samples."""
-        return M.flatten(0, -4) if M.ndim > 3 else M.reshape(-1, self.num_heads, *M.shape[1:])
+        """Return a map, or values, as (B, heads, N, ...); windows count as samples."""
+        is_grouped = M.ndim > 4 and self.num_heads > self.call.shape[-3]
+        heads = self.num_heads if M.ndim == 3 else prod(M.shape[-4 if is_grouped else -3 : -2])
+        M = M.reshape(-1, heads, *M.shape[-2:])
+        return M.transpose(1, 2) if M.shape[1] == self.call.shape[-1] != M.shape[2] else M
 
     def arrange_tokens(self, x: Tensor | None) -> Tensor:
         """Return the tokens of a node as (B, N, D)."""

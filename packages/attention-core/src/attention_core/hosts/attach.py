@@ -115,7 +115,8 @@ def attach(
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
     check_layers(selected)
-    spectra = [_make_spectrum(makers["reparam"], *layer) for layer in selected if reparam]
+    dims = [check_projections(*layer) for layer in selected if reparam]
+    spectra = [check_mechanism("reparam", makers["reparam"](dim)) for dim in dims]
     made = [_make_parts(makers, *layer) for layer in selected]
     inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
     weights = [module.qkv.weight for module, _ in selected] if spectra else []
@@ -130,8 +131,7 @@ def attach(
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
         if inserted:
             add_mask_checks(model, inserted[0][0], position)
-        for spectrum, (module, _) in zip(spectra, selected, strict=bool(spectra)):
-            dim = module.proj.in_features
+        for spectrum, dim, (module, _) in zip(spectra, dims, selected, strict=bool(spectra)):
             spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
@@ -143,11 +143,6 @@ def attach(
         warn_unsupported_attention(model)
     _log_attached(model, new, selected, len(found))
     return model
-
-
-def _make_spectrum(make: Make, module: Any, adapter: Any) -> Any:
-    check_projections(module, adapter)
-    return check_mechanism("reparam", make(module.proj.in_features))
 
 
 def _find_makers(**given: Any) -> dict[str, Any]:

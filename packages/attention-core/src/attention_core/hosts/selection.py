@@ -238,8 +238,8 @@ def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
             raise ValueError("a layer has a filter already: detach it first")
 
 
-def check_projections(module: Any, adapter: type[Filtered]) -> None:
-    """Raise ValueError for a layer whose projections no spectrum can make."""
+def check_projections(module: Any, adapter: type[Filtered]) -> int:
+    """Return the channels of a layer; ValueError if no spectrum can make its projections."""
     path = find_import_path(module)
     if not adapter.takes_reparam:
         raise ValueError(f"{path} has no place for a reparameterisation")
@@ -254,3 +254,4 @@ def check_projections(module: Any, adapter: type[Filtered]) -> None:
     dim = module.proj.in_features
     if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
         raise ValueError(f"{path} has no square projections to reparameterise")
+    return dim

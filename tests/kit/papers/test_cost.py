@@ -4,11 +4,7 @@ import json
 
 import pytest
 from experiment_kit.launch.plan import Experiment, plan_configs
-from experiment_kit.papers.cost import (
-    count_sample_macs,
-    count_trained_samples,
-    find_flops,
-)
+from experiment_kit.papers.cost import count_sample_macs, count_trained_samples, find_flops
 from rich.console import Console
 
 SERIES = Experiment(app="sequence", data="japanese_vowels", backbone="uea", method="gfsa")

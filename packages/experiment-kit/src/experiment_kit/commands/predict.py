@@ -14,10 +14,7 @@ from experiment_kit.run import write_atomically
 
 
 def predict_files(
-    run: str,
-    files: list[str],
-    out: str = "predictions.csv",
-    trust: list[str] | str = "",
+    run: str, files: list[str], out: str = "predictions.csv", trust: list[str] | str = ""
 ) -> None:
     """Predict the inputs in FILES, and write names and answers to the csv file OUT.
 

@@ -85,11 +85,7 @@ class TableOptions(CellOptions, LaunchOptions):
 
 
 def make_table(
-    table: str,
-    out: str = "docs/results",
-    train: bool = True,
-    select: bool = False,
-    **options: Any,
+    table: str, out: str = "docs/results", train: bool = True, select: bool = False, **options: Any
 ) -> None:
     """Make the cells of a paper's table that are missing, then print and publish it.
 

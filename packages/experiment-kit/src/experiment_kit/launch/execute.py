@@ -112,13 +112,7 @@ def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int)
             console.print(f"[yellow]trying again[/] {escape(text)}")
             progress.remove_job(job, has_ended=False)
 
-        run_jobs(
-            jobs,
-            options.make_places(workers),
-            show_end,
-            progress.add_job,
-            show_retry,
-        )
+        run_jobs(jobs, options.make_places(workers), show_end, progress.add_job, show_retry)
     waiting = [job for job in jobs if job.needs and not job.needs.is_file()]
     for needs in dict.fromkeys(job.needs for job in waiting):
         names = ", ".join(job.name for job in waiting if job.needs == needs)

@@ -10,12 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.pages.tables import MISSING
-from experiment_kit.papers.provenance import (
-    RUNS,
-    list_sections,
-    read_runs,
-    tabulate_section,
-)
+from experiment_kit.papers.provenance import RUNS, list_sections, read_runs, tabulate_section
 from experiment_kit.papers.results import CITED, TableResults
 from experiment_kit.papers.spec import PAPER, SELECTED
 from experiment_kit.papers.verdicts import EXPLANATION, HEAD, list_statistics

@@ -47,33 +47,27 @@ def test_rows_and_columns_are_printed_and_errors_are_better_the_lower(path: Path
         assert not any(column.higher_is_better for column in paper.columns.values())
 
 
-@pytest.mark.parametrize(
-    ("part", "whole"),
-    [
-        ("agf-table-3", "agf-table-14"),
-        ("agf-table-6", "agf-table-20"),
-        ("gfsa-table-5", "gfsa-table-14"),
-        ("gfsa-table-6", "gfsa-table-15"),
-    ],
-)
+@pytest.mark.parametrize(("part", "whole"), [
+    ("agf-table-3", "agf-table-14"),
+    ("agf-table-6", "agf-table-20"),
+    ("gfsa-table-5", "gfsa-table-14"),
+    ("gfsa-table-6", "gfsa-table-15"),
+])  # fmt: skip
 def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) -> None:
     runs = {(cell.row, cell.column, cell.metric): cell.experiment for cell in list_cells(whole)}
     for cell in list_cells(part):
         assert cell.experiment == runs[cell.row, cell.column, cell.metric]
 
 
-@pytest.mark.parametrize(
-    ("table", "rows", "cells_of_a_run"),
-    [
-        ("agf-table-5", ["agf"], 2),  # time and memory
-        ("agf-table-21", ["agf"], 2),
-        ("gfsa-table-4", ["gfsa-branchformer"], 2),  # two test sets
-        ("gfsa-table-6", None, 2),  # two errors
-        ("gfsa-table-12", None, 1),  # three depths
-        ("record-straight-figure-5", None, 2),  # two errors at each of three depths
-        ("attnscale-table-3", None, 2),  # three costs and a training
-    ],
-)
+@pytest.mark.parametrize(("table", "rows", "cells_of_a_run"), [
+    ("agf-table-5", ["agf"], 2),  # time and memory
+    ("agf-table-21", ["agf"], 2),
+    ("gfsa-table-4", ["gfsa-branchformer"], 2),  # two test sets
+    ("gfsa-table-6", None, 2),  # two errors
+    ("gfsa-table-12", None, 1),  # three depths
+    ("record-straight-figure-5", None, 2),  # two errors at each of three depths
+    ("attnscale-table-3", None, 2),  # three costs and a training
+])  # fmt: skip
 def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None:
     cells = list_cells(table, rows=rows)
     assert count_runs(cells) * cells_of_a_run == len(cells)

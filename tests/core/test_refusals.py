@@ -65,19 +65,16 @@ def test_a_width_is_a_multiple_of_the_heads():
             EigenSpectrum(dim, kind="band-pass")
 
 
-@pytest.mark.parametrize(
-    ("slot", "make", "reason"),
-    [
-        ("filter", lambda heads: None, "filter must make a module, got None"),
-        ("filter", kernels.AGF, "SelfAttention.filter got AGF, which .*: pass kernel=AGF"),
-        ("filter", 3, "SelfAttention.filter must be callable, got 3"),
-        ("kernel", lambda dim, heads: None, "kernel must make a module, got None"),
-        ("kernel", GFSA, "pass filter=GFSA"),
-        ("tokens", ContraNorm, "missing 1 required positional argument: 'scale'"),
-        ("reparam", FeatScale, "pass tokens=FeatScale"),
-        ("reparam", lambda dim: nn.Identity(), "reparam must make a module that has a method tie"),
-    ],
-)
+@pytest.mark.parametrize(("slot", "make", "reason"), [
+    ("filter", lambda heads: None, "filter must make a module, got None"),
+    ("filter", kernels.AGF, "SelfAttention.filter got AGF, which .*: pass kernel=AGF"),
+    ("filter", 3, "SelfAttention.filter must be callable, got 3"),
+    ("kernel", lambda dim, heads: None, "kernel must make a module, got None"),
+    ("kernel", GFSA, "pass filter=GFSA"),
+    ("tokens", ContraNorm, "missing 1 required positional argument: 'scale'"),
+    ("reparam", FeatScale, "pass tokens=FeatScale"),
+    ("reparam", lambda dim: nn.Identity(), "reparam must make a module that has a method tie"),
+])  # fmt: skip
 def test_slots_refuse_mechanisms_of_another_kind(slot, make, reason):
     with pytest.raises(TypeError, match=reason):
         SelfAttention(12, 3, **{slot: make})

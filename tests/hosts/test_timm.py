@@ -59,14 +59,11 @@ def test_fused_and_unfused_hosts_agree(x, family):
     assert_close(model(x), before, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("slots", "reason"),
-    [
-        ({"make_filter": GFSA}, "has a filter already"),
-        ({"tokens": FeatScale}, "has tokens already"),
-        ({"reparam": SHARP}, "has a reparameterised projection already"),
-    ],
-)
+@pytest.mark.parametrize(("slots", "reason"), [
+    ({"make_filter": GFSA}, "has a filter already"),
+    ({"tokens": FeatScale}, "has tokens already"),
+    ({"reparam": SHARP}, "has a reparameterised projection already"),
+])  # fmt: skip
 def test_a_taken_place_is_refused_and_the_others_are_free(slots, reason):
     model = attach(build(), **slots, layers=":1")
     with pytest.raises(ValueError, match=reason):

@@ -32,17 +32,14 @@ def ids_and_mask():
     return x, x != 0
 
 
-@pytest.mark.parametrize(
-    ("data", "network", "softmax", "agf"),
-    [
-        (partial(ListOps, "listops-1000"), TokenClassifier, 209_802, 218_134),
-        (partial(Text, "imdb"), TokenClassifier, 173_954, 182_286),
-        (partial(Text, "imdb", 4000, max_length=4096), TokenClassifier, 370_562, 378_894),
-        (partial(Pathfinder, "curv_contour_length_14"), TokenClassifier, 173_954, 182_286),
-        (partial(Retrieval, "aan"), PairClassifier, 395_138, 403_470),
-        (partial(Image, "cifar10"), TokenClassifier, 174_986, 183_318),
-    ],
-)
+@pytest.mark.parametrize(("data", "network", "softmax", "agf"), [
+    (partial(ListOps, "listops-1000"), TokenClassifier, 209_802, 218_134),
+    (partial(Text, "imdb"), TokenClassifier, 173_954, 182_286),
+    (partial(Text, "imdb", 4000, max_length=4096), TokenClassifier, 370_562, 378_894),
+    (partial(Pathfinder, "curv_contour_length_14"), TokenClassifier, 173_954, 182_286),
+    (partial(Retrieval, "aan"), PairClassifier, 395_138, 403_470),
+    (partial(Image, "cifar10"), TokenClassifier, 174_986, 183_318),
+])  # fmt: skip
 def test_a_network_has_the_released_number_of_parameters(data, network, softmax, agf) -> None:
     options = {"dim": 64, "num_heads": 2, "num_layers": 2, "ffn_dim": 128, "network": network}
     sizes = [getattr(data(), name) for name in LongRangeData.LINKED_SIZES]
@@ -130,14 +127,11 @@ def test_a_pair_is_two_sequences_and_how_they_relate() -> None:
     assert model.head[0].in_features == 4 * 8
 
 
-@pytest.mark.parametrize(
-    ("network", "x", "sentence"),
-    [
-        (TokenClassifier, torch.ones(2, 8).long(), "7 positions, the sequences 8 tokens"),
-        (TokenClassifier, torch.ones(2, 7), r"ids \(batch, tokens\), got \(2, 7\) of torch.float"),
-        (None, torch.ones(2, 7).long(), "token ids take the backbone lra"),
-    ],
-)
+@pytest.mark.parametrize(("network", "x", "sentence"), [
+    (TokenClassifier, torch.ones(2, 8).long(), "7 positions, the sequences 8 tokens"),
+    (TokenClassifier, torch.ones(2, 7), r"ids \(batch, tokens\), got \(2, 7\) of torch.float"),
+    (None, torch.ones(2, 7).long(), "token ids take the backbone lra"),
+])  # fmt: skip
 def test_data_of_another_network_is_refused(network, x, sentence) -> None:
     model = SequenceClassifier(11, 3, 7, **OPTIONS, network=network)
     with pytest.raises(UserError, match=sentence):

@@ -55,14 +55,11 @@ def test_a_kernel_of_one_length_has_that_of_the_data() -> None:
         bind_length(partial(Linformer, length=300), 7)
 
 
-@pytest.mark.parametrize(
-    ("build_data", "network", "shape"),
-    [
-        (partial(UEAShapes, "Heartbeat", max_length=23), None, (23, 61)),
-        (partial(ListOps, "listops-1000", **LENGTHS), TokenClassifier, (LENGTH,)),
-        (partial(Retrieval, "aan", **LENGTHS), PairClassifier, (2, LENGTH)),
-    ],
-)
+@pytest.mark.parametrize(("build_data", "network", "shape"), [
+    (partial(UEAShapes, "Heartbeat", max_length=23), None, (23, 61)),
+    (partial(ListOps, "listops-1000", **LENGTHS), TokenClassifier, (LENGTH,)),
+    (partial(Retrieval, "aan", **LENGTHS), PairClassifier, (2, LENGTH)),
+])  # fmt: skip
 def test_example_inputs_are_of_the_data_set(build_data, network, shape) -> None:
     data = build_data()
     sizes = (data.num_features, data.num_classes, data.max_length)

@@ -33,14 +33,11 @@ def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
         assert_close(module.ema(x), stock(x))
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"depth": 3}, "is of another model: it lacks blocks.2"),
-        ({"depth": 1}, r"it has blocks\.1.*which this one lacks"),
-        ({"embed_dim": 24}, r"cls_token is \(1, 1, 12\) there and \(1, 1, 24\) here"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"depth": 3}, "is of another model: it lacks blocks.2"),
+    ({"depth": 1}, r"it has blocks\.1.*which this one lacks"),
+    ({"embed_dim": 24}, r"cls_token is \(1, 1, 12\) there and \(1, 1, 24\) here"),
+])  # fmt: skip
 def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -> None:
     torch.save(build_vit().state_dict(), tmp_path / "x.pth")
     with pytest.raises(UserError, match=sentence):

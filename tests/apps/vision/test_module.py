@@ -117,22 +117,19 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
     assert find_folder("one two") == find_folder("one two") != find_folder("two one")
 
 
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"drop_path": -0.1}, "model.drop_path must be a number from 0 to below 1, got -0.1"),
-        ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
-        ({"backbone": "vgg11"}, "model.model_kwargs of vgg11: VGG"),
-        ({"backbone": "resnet18", "filter": GFSA}, "ResNet has no attention that attach knows"),
-        ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
-        ({"ema": 1.0}, "model.ema must be a number from 0 to below 1, got 1.0"),
-        ({"late_drop_path": LateDropPath(3, 0.5)}, "needs a model.drop_path above 0"),
-        ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
-        ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
-        ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
-        ({"model_kwargs": {"num_classes": 5}}, "multiple values for keyword argument 'num_cl"),
-    ],
-)
+@pytest.mark.parametrize(("options", "sentence"), [
+    ({"drop_path": -0.1}, "model.drop_path must be a number from 0 to below 1, got -0.1"),
+    ({"backbone": "deit_mini"}, "timm has no model 'deit_mini'; it has deit_base"),
+    ({"backbone": "vgg11"}, "model.model_kwargs of vgg11: VGG"),
+    ({"backbone": "resnet18", "filter": GFSA}, "ResNet has no attention that attach knows"),
+    ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
+    ({"ema": 1.0}, "model.ema must be a number from 0 to below 1, got 1.0"),
+    ({"late_drop_path": LateDropPath(3, 0.5)}, "needs a model.drop_path above 0"),
+    ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
+    ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
+    ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),
+    ({"model_kwargs": {"num_classes": 5}}, "multiple values for keyword argument 'num_cl"),
+])  # fmt: skip
 def test_errors_of_arguments(options, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         VisionClassifier(7, 32, **options)

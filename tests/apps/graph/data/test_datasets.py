@@ -85,18 +85,15 @@ class EvilStorage:
         return torch.storage._load_from_bytes, (pickle.dumps(Evil(), 2),)
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "sentence"),
-    [
-        ("val.pickle", Evil(), r"val.pickle cannot be read as a pickle of data"),
-        ("val.pickle", EvilStorage(), r"val.pickle cannot be read as a pickle of data"),
-        ("val.pickle", b"", r"val.pickle cannot be read as a pickle of data: Ran out of input"),
-        ("val.pickle", [torch.nn.ReLU()], r"needs torch.nn.modules.activation.ReLU"),
-        ("val.pickle", [{}] * 11, r"val.pickle holds no molecules with atom_type"),
-        ("train.index", b"1,x", r"train.index must hold numbers"),
-        ("train.index", b"11", r"train.pickle holds no molecules .*: list index out of range"),
-    ],
-)
+@pytest.mark.parametrize(("file", "content", "sentence"), [
+    ("val.pickle", Evil(), r"val.pickle cannot be read as a pickle of data"),
+    ("val.pickle", EvilStorage(), r"val.pickle cannot be read as a pickle of data"),
+    ("val.pickle", b"", r"val.pickle cannot be read as a pickle of data: Ran out of input"),
+    ("val.pickle", [torch.nn.ReLU()], r"needs torch.nn.modules.activation.ReLU"),
+    ("val.pickle", [{}] * 11, r"val.pickle holds no molecules with atom_type"),
+    ("train.index", b"1,x", r"train.index must hold numbers"),
+    ("train.index", b"11", r"train.pickle holds no molecules .*: list index out of range"),
+])  # fmt: skip
 def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence, here) -> None:
     write_zinc_pickles(here / "molecules")
     raw = content if isinstance(content, bytes) else pickle.dumps(content)
@@ -145,15 +142,12 @@ def test_pcqm_by_its_official_split(folder, here, capsys) -> None:
     assert capsys.readouterr().err == "", "hidden labels count as skipped molecules"
 
 
-@pytest.mark.parametrize(
-    ("split", "sentence"),
-    [
-        ({"train": [0, 1]}, "split_dict.pt has the parts train, not train and valid"),
-        ({"train": [0, 30], "valid": [2]}, "data.csv.gz has 10 rows, and its split names row 31"),
-        ({"train": [0.5]}, "split_dict.pt cannot be read as arrays"),
-        (None, r"no pcqm4m-v2 in DATA_DIR .*data pcqm4mv2"),
-    ],
-)
+@pytest.mark.parametrize(("split", "sentence"), [
+    ({"train": [0, 1]}, "split_dict.pt has the parts train, not train and valid"),
+    ({"train": [0, 30], "valid": [2]}, "data.csv.gz has 10 rows, and its split names row 31"),
+    ({"train": [0.5]}, "split_dict.pt cannot be read as arrays"),
+    (None, r"no pcqm4m-v2 in DATA_DIR .*data pcqm4mv2"),
+])  # fmt: skip
 def test_a_wrong_split_of_pcqm_is_refused(split, sentence, here) -> None:
     if split is not None:
         write_pcqm(here / "pcqm4m-v2", split)

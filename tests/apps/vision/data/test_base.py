@@ -22,14 +22,11 @@ def build_data(*extra: str, **chosen: str) -> VisionData:
         return VISION.build(VISION.arguments(*extra, **chosen)).data
 
 
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"re_prob": 1.5}, r"re_prob must be a number from 0 to 1, got 1.5"),
-        ({"scale": (0.5, 0.1)}, "scale must be two shares"),
-        ({"auto_augment": "rend-m9"}, "'rend-m9' is not a policy of timm"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "sentence"), [
+    ({"re_prob": 1.5}, r"re_prob must be a number from 0 to 1, got 1.5"),
+    ({"scale": (0.5, 0.1)}, "scale must be two shares"),
+    ({"auto_augment": "rend-m9"}, "'rend-m9' is not a policy of timm"),
+])  # fmt: skip
 def test_errors_of_augmentation(settings, sentence) -> None:
     with pytest.raises((ValueError, UserError), match=sentence):
         Augment(**settings)

@@ -60,13 +60,10 @@ def test_a_subset_is_found_in_several_layouts(name, cifar, monkeypatch, capsys) 
     assert "has 20 of 50,000 training and 20 of 10,000 test images" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [
-        (lambda data: data[:-7], r"train.bin has 61473 bytes, not one or more records of 3074"),
-        (lambda data: b"\0" + bytes([100]) + data[2:], "record 0 has label 100, not 0 to 99"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "sentence"), [
+    (lambda data: data[:-7], r"train.bin has 61473 bytes, not one or more records of 3074"),
+    (lambda data: b"\0" + bytes([100]) + data[2:], "record 0 has label 100, not 0 to 99"),
+])  # fmt: skip
 def test_a_damaged_file_is_refused(damage, sentence, cifar) -> None:
     path = cifar / "cifar-100-binary/train.bin"
     path.write_bytes(damage(path.read_bytes()))

@@ -95,17 +95,14 @@ def test_a_split_without_any_readable_image_is_refused(split, imagenet) -> None:
         load_splits(imagenet)
 
 
-@pytest.mark.parametrize(
-    ("change", "listing", "sentence"),
-    [
-        (None, None, "train has 3 class folders, and ImageNet-1k has 1000"),
-        ("train/cat", "classes.txt", r"train lacks 1 of the classes \(cat\) of .*classes.txt"),
-        ("val/dog", "classes.txt", r"val lacks 1 of the classes \(dog\) that train has"),
-        ("train/*/*", "classes.txt", r"train has no image in 3 of the classes \(cat, dog, elk\)"),
-        ("val/*", "classes.txt", "val has no folder for each class"),
-        ("val", "classes.txt", r"no imagenet in DATA_DIR .*allpass data imagenet"),
-    ],
-)
+@pytest.mark.parametrize(("change", "listing", "sentence"), [
+    (None, None, "train has 3 class folders, and ImageNet-1k has 1000"),
+    ("train/cat", "classes.txt", r"train lacks 1 of the classes \(cat\) of .*classes.txt"),
+    ("val/dog", "classes.txt", r"val lacks 1 of the classes \(dog\) that train has"),
+    ("train/*/*", "classes.txt", r"train has no image in 3 of the classes \(cat, dog, elk\)"),
+    ("val/*", "classes.txt", "val has no folder for each class"),
+    ("val", "classes.txt", r"no imagenet in DATA_DIR .*allpass data imagenet"),
+])  # fmt: skip
 def test_folders_that_do_not_fit_are_refused(change, listing, sentence, imagenet) -> None:
     for path in (imagenet / "imagenet").glob(change) if change else ():
         path.rename(imagenet / f"{path.parent.name}-{path.name}")

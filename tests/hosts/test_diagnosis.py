@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers as hf
 from attention_core import GFSA, FeatScale, SelfAttention, attach, diagnose, spectral
 from torch import Tensor, nn
 from torch.testing import assert_close
@@ -455,3 +456,32 @@ def test_half_precision_is_measured_in_single():
         assert mine.steps.keys() == theirs.steps.keys()
         assert mine.steps["mlp"].hfc_lfc == pytest.approx(theirs.steps["mlp"].hfc_lfc, rel=0.05)
         assert mine.eigenvalue_shares is not None
+
+
+BACKBONE = {
+    "embedding_size": 8,
+    "hidden_sizes": [8, 8],
+    "depths": [1, 1],
+    "out_features": ["stage2"],
+}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
+SIZES |= {"num_key_value_heads": 2, "intermediate_size": 32}
+MAMBA = {"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_head": 8, "mamba_d_state": 4}
+DETR = {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_queries": 5}
+DETR |= {"encoder_layers": 2, "decoder_layers": 2, "use_timm_backbone": False, "backbone": None}
+
+
+@pytest.mark.parametrize(("build", "batch", "expected"), [
+    # the map of Mamba-2's chunks is the first of each layer, and has sums of its own
+    (lambda: hf.FalconH1ForCausalLM(hf.FalconH1Config(**SIZES, **MAMBA, mamba_d_ssm=64)),
+     {"input_ids": torch.arange(24).view(2, 12)}, [("model", "self_attn")] * 2),
+    (lambda: hf.BambaForCausalLM(hf.BambaConfig(**SIZES, **MAMBA, attn_layer_indices=[1])),
+     {"input_ids": torch.arange(24).view(2, 12)}, [("model", "mamba"), ("model", "self_attn")]),
+    # queries that start at 0 have no tokens before the first cross-attention
+    (lambda: hf.DetrModel(hf.DetrConfig(**DETR, backbone_config=hf.ResNetConfig(**BACKBONE))),
+     {"pixel_values": torch.rand(2, 3, 64, 64)},
+     [*[("encoder", "self_attn")] * 2, ("decoder", "self_attn")]),
+])  # fmt: skip
+def test_layers_are_those_of_the_stream_of_tokens(build, batch, expected):
+    report = diagnose(build().eval(), batch, mechanisms=[])
+    assert [(x.stack, x.name.rpartition(".")[2]) for x in report.layers] == expected

@@ -173,6 +173,16 @@ def test_a_layer_that_attends_twice_keeps_the_rows_of_both():
     assert len(cache.layers[0].rows) == 2
 
 
+def test_a_shared_layer_keeps_rows_at_each_of_its_places():
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
+    mamba = {"n_mamba_heads": 8, "mamba_headdim": 8, "mamba_d_state": 4, "adapter_rank": 4}
+    mamba |= {"layers_block_type": ["mamba", "hybrid"] * 2, "num_mem_blocks": 1}
+    config = hf.Zamba2Config(vocab_size=VOCAB, num_hidden_layers=4, **sizes, **mamba)
+    model = hf.Zamba2ForCausalLM(config).eval()
+    draw_weights(model, 0.3, 0)
+    check_generation(randomize(attach(model, GFSA)), ("dynamic",), 1e-4, max_new_tokens=4)
+
+
 @pytest.mark.parametrize("name", ["GPTNeo", "GPTJ", "CodeGen", "Bloom", "Mpt", "Falcon"])
 @all_filters
 def test_models_that_form_their_map_continue_from_a_cache(name, make):

@@ -138,7 +138,11 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
     """Return the layers of a pass, in the order of their attention calls."""
     streams = find_streams(graph, calls)
     layers: list[Layer] = []
-    for place, (sums, stack) in enumerate(zip(streams, _name_stacks(streams), strict=True)):
+    planned = [_plan_stream(model, sums, find_end(graph, sums[-1].node)) for sums in streams]
+    if any(layer.has_map for layer in chain(*planned)):  # drop streams inside of other functions
+        pairs = zip(streams, planned, strict=True)
+        streams = [x for x, made in pairs if not made or any(layer.has_map for layer in made)]
+    for place, (sums, stack) in enumerate(zip(streams, _name_stacks(streams, calls), strict=True)):
         end = find_end(graph, sums[-1].node)
         made = _plan_stream(model, sums, end)
         for layer in made:
@@ -172,19 +176,20 @@ def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]
     known = {layer.call for layer in layers}
     several = [made.calls for made in sums if known < known.union(made.calls)]
     if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:
-        yield f"layers {', '.join(more)} add several attention maps at once: the first is shown"
+        yield f"layers {', '.join(more)} add several attention maps at once: one is shown"
     if left := [layer.call.name for layer in layers if not layer.has_map]:
         yield f"the maps of {', '.join(left)} are not of all tokens, and left out"
 
 
-def _name_stacks(streams: list[list[Sum]]) -> list[str]:
+def _name_stacks(streams: list[list[Sum]], calls: list[AttentionCall]) -> list[str]:
     """Return the stack of each stream: those of stages that follow each other are one stack."""
     stacks: list[int] = []
     owners: dict[Node, int] = {}  # the streams of the sums before
+    crossings = {call.node for call in calls if not call.is_square}
     for place, sums in enumerate(streams):
         root = trace_stream(sums[0].carried)[-1]
-        start = min((node.index for node in owners), default=0)
-        before = {owners[x] for x in iterate_ancestors(root, start, owners) if x in owners}
+        start, stop = min((node.index for node in owners), default=0), {*owners, *crossings}
+        before = {owners[x] for x in iterate_ancestors(root, start, stop) if x in owners}
         # patches of pixels are samples of their own
         samples = sums[0].node.shape[0]
         found = [stacks[i] for i in sorted(before) if streams[i][0].node.shape[0] == samples]

@@ -96,13 +96,17 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
             continue
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
+        squares: list[tuple[AttentionCall, Node]] = []
         for part in _split_branch(branch, elements):
             kind, inside = _classify(part, elements, own, calls)
             made.branches.setdefault(kind, []).append(part)
             made.calls += inside
-            square = next((call for call in inside if call.is_square), None)
-            if kind == "attention" and square and made.attention is None:
-                made.attention = square, part
+            if kind == "attention":
+                squares += [(call, part) for call in inside if call.is_square]
+        # the map of a state-space model beside attention is of its chunks
+        made.attention = min(
+            squares, key=lambda pair: pair[0].shape[-1] not in node.shape[:-1], default=None
+        )
         return made
     return None
 

@@ -133,7 +133,7 @@ def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
     past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
     if past is None or isinstance(module.filter, Plain):
         return None
-    rows = CachedRows(past, module)
+    rows = CachedRows(past, module, named.get("layer_idx"))
     if module.training:
         if rows.count_past():
             raise ValueError("a filter cannot continue from a cache in training: call eval() first")

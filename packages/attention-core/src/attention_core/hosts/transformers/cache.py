@@ -60,11 +60,12 @@ def make_row_layer(layer: Any) -> Any:
 class CachedRows:
     """The rows that a filter keeps in the layer of its module, counted over all calls in a pass."""
 
-    def __init__(self, past: Cache, module: Any) -> None:
+    def __init__(self, past: Cache, module: Any, index: int | None = None) -> None:
         has_halves = isinstance(past, EncoderDecoderCache)
         self.past: Any = past.self_attention_cache if has_halves else past
         self.num_inputs = 0
-        self.index = getattr(module, "layer_idx", getattr(module, "layer_id", None))
+        own = getattr(module, "layer_idx", getattr(module, "layer_id", None))
+        self.index = own if index is None else index  # a shared module has one of each call
 
     def count_past(self) -> int:
         """Return the number of tokens that the cache holds for the module."""

@@ -43,15 +43,12 @@ def test_relative_entropy_counts_allowed_keys():
     assert spectral.attention_entropy(-uniform).isnan().all()
 
 
-@pytest.mark.parametrize(
-    "measure",
-    [
-        spectral.attention_entropy,
-        lambda A, mask=None: spectral.attention_entropy(A, mask, relative=True),
-        spectral.head_cosine,
-        spectral.map_cosine,
-    ],
-)
+@pytest.mark.parametrize("measure", [
+    spectral.attention_entropy,
+    lambda A, mask=None: spectral.attention_entropy(A, mask, relative=True),
+    spectral.head_cosine,
+    spectral.map_cosine,
+])  # fmt: skip
 def test_masks_equal_truncation_and_padding_may_be_nan(measure):
     A, valid = make_padded()
     assert_close(measure(A, valid), measure(A[..., :M, :M]))

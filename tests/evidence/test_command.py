@@ -53,14 +53,11 @@ def test_all_files_are_written_and_measured_once(measured, monkeypatch, capsys):
     assert files == {path: path.read_bytes() for path in folder.rglob("*.csv")}
 
 
-@pytest.mark.parametrize(
-    ("argument", "expected"),
-    [
-        ("--jobs=-1", "jobs is a number of processes"),
-        ("--parts=[]", "parts is empty"),
-        ("--parts=[images]", "parts"),
-        ("--seed=3", "unrecognized arguments: --seed=3"),
-    ],
-)
+@pytest.mark.parametrize(("argument", "expected"), [
+    ("--jobs=-1", "jobs is a number of processes"),
+    ("--parts=[]", "parts is empty"),
+    ("--parts=[images]", "parts"),
+    ("--seed=3", "unrecognized arguments: --seed=3"),
+])  # fmt: skip
 def test_bad_arguments_are_refused_in_a_sentence(argument, expected, read_error):
     assert expected in read_error(command.main, [argument])

@@ -165,15 +165,12 @@ def test_every_kind_of_interruption_is_survived(scratch, app, variant, signal, e
     assert found == []
 
 
-@pytest.mark.parametrize(
-    ("signal", "event", "numbers"),
-    [
-        ("KILL", "rename", (6,)),
-        ("TERM", "training batch", (3, 1)),
-        ("INT", "validation batch", (2,)),
-        ("ENOSPC", "fsync", (4,)),
-    ],
-)
+@pytest.mark.parametrize(("signal", "event", "numbers"), [
+    ("KILL", "rename", (6,)),
+    ("TERM", "training batch", (3, 1)),
+    ("INT", "validation batch", (2,)),
+    ("ENOSPC", "fsync", (4,)),
+])  # fmt: skip
 def test_an_interrupted_run_ends_as_the_whole_one(scratch, signal, event, numbers) -> None:
     whole = run_whole(scratch, "sequence", "")
     assert [*interrupt_run(whole, "", *(Moment(event, n, signal) for n in numbers))] == []

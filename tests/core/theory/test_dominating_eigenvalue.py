@@ -101,14 +101,11 @@ def test_the_repaired_theorem_3_3_for_real_maps(seed, n, d, real, positive):
     assert A[i] in (A.min(), A.max())  # always at an end, as the text says
 
 
-@pytest.mark.parametrize(
-    ("H", "A", "wrong", "right"),
-    [
-        ([-1.0, -0.5], [0.1, 1.0], 0.9, 0.95),  # rule 1, against corollary 2
-        ([-0.1, -1.8, 1.0], [-0.9, 1.0], 2.0, 2.62),  # rule 2
-        ([-0.2, -0.8], [-0.9, 1.0], 1.18, 1.72),  # rule 3, against corollary 2
-    ],
-)
+@pytest.mark.parametrize(("H", "A", "wrong", "right"), [
+    ([-1.0, -0.5], [0.1, 1.0], 0.9, 0.95),  # rule 1, against corollary 2
+    ([-0.1, -1.8, 1.0], [-0.9, 1.0], 2.0, 2.62),  # rule 2
+    ([-0.2, -0.8], [-0.9, 1.0], 1.18, 1.72),  # rule 3, against corollary 2
+])  # fmt: skip
 def test_each_rule_of_theorem_3_3_fails(H, A, wrong, right):
     H, A = tensor(H).double(), tensor(A).double()
     assert growth(H, A, choose_by_phase(H, A)) == pytest.approx(wrong)

@@ -55,13 +55,10 @@ def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
         np.testing.assert_array_equal(part, same)
 
 
-@pytest.mark.parametrize(
-    ("bonds", "nodes", "sentence"),
-    [
-        ([[0, 2, 0], [1, 1, 1]], 3, "a bond is twice in edge_index"),
-        ([[0], [1]], 16384, "16383 nodes and 32767 directed bonds"),
-    ],
-)
+@pytest.mark.parametrize(("bonds", "nodes", "sentence"), [
+    ([[0, 2, 0], [1, 1, 1]], 3, "a bond is twice in edge_index"),
+    ([[0], [1]], 16384, "16383 nodes and 32767 directed bonds"),
+])  # fmt: skip
 def test_unusable_graphs_are_refused(bonds, nodes, sentence) -> None:
     with pytest.raises(ValueError, match=sentence):
         ShortestPaths()(Data(edge_index=torch.tensor(bonds), num_nodes=nodes))

@@ -1,5 +1,7 @@
 """Checkpoints of other training, the late class token, and class attention."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from attention_vision.models.checkpoint import load_checkpoint
@@ -7,6 +9,7 @@ from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model, list_blocks
 from attention_vision.module import VisionClassifier
 from experiment_kit.errors import UserError
+from safetensors.torch import save_file
 from torch import nn
 from torch.testing import assert_close
 
@@ -20,13 +23,25 @@ def build_vit(class_token: ClassToken | None = None, **model_kwargs):
 
 def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
     stock, x = build_vit(), torch.randn(2, 3, 32, 32)
-    published = {f"module.{name}": w for name, w in stock.state_dict().items()}
-    torch.save({"model": published}, tmp_path / "published.pth")
-    run = {f"model.{name}": w for name, w in stock.state_dict().items()}
-    torch.save({"state_dict": run | {"loss.x": torch.ones(1)}}, tmp_path / "best.ckpt")
-    other = {f"model.net.{name}": w for name, w in stock.state_dict().items()}
-    torch.save({"state_dict": other}, tmp_path / "other.ckpt")
-    for name in ("published.pth", "best.ckpt", "other.ckpt"):
+
+    def rename(prefix: str, network: nn.Module = stock) -> dict[str, torch.Tensor]:
+        return {f"{prefix}{name}": w for name, w in network.state_dict().items()}
+
+    average = rename("", build_vit())
+    teacher = rename("loss.teacher.", build_vit())
+    contents = {
+        "deit.pth": {"model": rename("module."), "model_ema": average, "args": Namespace(lr=1)},
+        "best.ckpt": {"state_dict": teacher | rename("model.") | {"loss.x": torch.ones(1)}},
+        "other.ckpt": {"state_dict": rename("model.net.")},
+        "own.pth": {"net": rename("_orig_mod."), "epoch": 3},
+        "blocks.pth": {
+            n.replace("blocks.0.", "blocks.0._orig_mod."): w for n, w in rename("").items()
+        },
+    }
+    for name, content in contents.items():
+        torch.save(content, tmp_path / name)
+    save_file(rename(""), tmp_path / "renamed.bin")
+    for name in (*contents, "renamed.bin"):
         options = {"model_kwargs": TINY, "checkpoint": str(tmp_path / name), "ema": 0.9}
         module = VisionClassifier(7, 32, **options).eval()
         assert_close(module.model(x), stock(x))
@@ -42,6 +57,18 @@ def test_a_checkpoint_of_another_model_is_refused(options, sentence, tmp_path) -
     torch.save(build_vit().state_dict(), tmp_path / "x.pth")
     with pytest.raises(UserError, match=sentence):
         load_checkpoint(build_vit(**options), str(tmp_path / "x.pth"))
+
+
+@pytest.mark.parametrize(("make_content", "sentence"), [
+    (lambda own: {"student": own, "teacher": own}, r"several models \(student, teacher\)"),
+    (lambda own: {f"{x}{n}": w for x in "ab" for n, w in own.items()}, r"several models \(a, b\)"),
+    (lambda own: {"model": own, "config": nn.Identity()}, "Unsupported global: .*Identity"),
+    (lambda own: [*own], "is not a readable checkpoint: 'list' object is not a mapping"),
+])  # fmt: skip
+def test_a_file_without_one_model_is_refused(make_content, sentence, tmp_path) -> None:
+    torch.save(make_content(build_vit().state_dict()), tmp_path / "x.pth")
+    with pytest.raises(UserError, match=sentence):
+        load_checkpoint(build_vit(), str(tmp_path / "x.pth"))
 
 
 def test_blocks_before_a_late_class_token_do_not_see_it() -> None:

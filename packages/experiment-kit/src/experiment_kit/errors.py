@@ -13,8 +13,8 @@ from typing import Any
 
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as torch says it
 # the lines of jsonargparse around the reason of an error
-_FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Problem with",
-          "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
+_FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Check the doc",
+          "Problem with", "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
 _OURS = ("attention_", "experiment_kit")
 EXIT_STATUS = 75  # a signal ended the run; EX_TEMPFAIL of sysexits.h: try again later
 
@@ -120,9 +120,9 @@ def summarize_parser_error(text: str) -> str:
     # a member of a union that says more than its class
     told = [x for x in told if not x.startswith("- Expected a <class")] or told or [text]
     choices = re.findall("'([^']+)'", " ".join(x for x in told if "Literal[" in x))
-    reason = re.split(r"\.? Got value: Namespace", told[-1].strip("- "))[0]
+    reason = re.split(r"\.? Got value: Namespace", told[-1].removeprefix("- "))[0]
     reason = re.sub(r"a typing\.Literal\[.*\]", " or ".join(choices), reason)
-    reason = re.split(r'Parser key "[^"]+":|callable class: ', reason)[-1]
+    reason = re.split(r'Parser key "[^"]+":|callable class: |WeightsUnpickler error: ', reason)[-1]
     given = re.findall(r"Given value: (?!Namespace|NestedArg)(.+)", text)
     reason += f". Given value: {given[-1]}{suggest_name(given[-1], choices)}" if given else ""
     return shorten_text(": ".join(filter(None, [".".join(keys), reason.strip()])), 300)

@@ -14,7 +14,7 @@ import timm
 from attention_core import GFSA, AttnScale, FeatScale, Plain, attach
 from experiment_kit.app_files import find_config
 from experiment_kit.data.download import fetch_hub_files, find_model_files
-from experiment_kit.diagnosis.checkpoint_files import read_weights
+from experiment_kit.diagnosis.checkpoint_files import PREFIXES, choose_model, read_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import overlay_arguments, read_overlay
 from torch import Tensor, nn
@@ -56,14 +56,15 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
     DeiT with gain 2).
     """
     origin = f"{option} {path}"
-    load_weights(model, strip_network(read_weights(Path(path), origin)), origin)
+    load_weights(model, read_network(path, origin), origin)
 
 
-def strip_network(weights: dict[str, Any]) -> dict[str, Any]:
-    """Return weights without a prefix of their network such as `model.` or `net.`."""
+def read_network(path: str, origin: str) -> dict[str, Any]:
+    """Return the weights of a file without a prefix of their network such as `model.` or `net.`."""
+    weights = read_weights(Path(path), origin)
     # a network of patches shows its prefix; that of a run is always `model.`
-    first = next((name for name in weights if name.endswith(_PATCHES)), "model." + _PATCHES)
-    prefix = first.removesuffix(_PATCHES)
+    shown = {x.removesuffix(_PATCHES) for x in weights if x.endswith(_PATCHES)} or {"model."}
+    prefix = choose_model(sorted(shown), PREFIXES, origin)
     found = {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
     return found or weights
 
@@ -103,7 +104,7 @@ def load_network(path: str, backbone: str, method: str = "") -> tuple[nn.Module,
 
     Returns the network and a sentence about its weights.
     """
-    weights = strip_network(read_weights(Path(path), f"{_OPTION} {path}"))
+    weights = read_network(path, f"{_OPTION} {path}")
     settings: dict[str, Any] = {"backbone": backbone}
     if find_config("attention_vision", f"backbone/{backbone}"):
         settings = read_overlay("vision", "backbone", backbone)["model"]

@@ -1,18 +1,23 @@
 """Checkpoints of a model: those of a folder by their steps, and weights under its names."""
 
 import re
+from argparse import Namespace
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # where a file of training keeps its weights
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
+PREFIXES = ("", "model.")  # of a model beside others, such as its average or a teacher
+# modules around a block, by torch.compile, FSDP and checkpointed activations
+_WRAPPERS = re.compile(r"_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)\.")
 
 
 def list_checkpoints(model: str) -> dict[str, int]:
@@ -44,7 +49,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
         for own, tensor in expected.items()
         if (name == own or name.endswith(f".{own}")) and weight.shape == tensor.shape
     )
-    prefix = prefixes.most_common(1)[0][0] if prefixes else ""
+    most = max(prefixes.values(), default=0)
+    prefix = choose_model([x for x, n in prefixes.items() if n == most], PREFIXES, origin)
     weights = {k.removeprefix(prefix): x for k, x in weights.items() if k.startswith(prefix)}
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"{origin} is of another model: it lacks {lost[0]} "
@@ -53,13 +59,28 @@ def load_weights(network: nn.Module, path: Path) -> None:
         network.load_state_dict({name: weights[name] for name in expected})
 
 
+def choose_model(found: Iterable[str], preferred: Sequence[str], origin: str) -> str:
+    """Return the name of the one model of a file, or the first that is preferred of several."""
+    names = [name for name in preferred if name in found][:1] or [*found]
+    if len(names) > 1:
+        raise UserError(f"{origin} holds several models ({', '.join(names)}): save one alone")
+    return names[0] if names else ""
+
+
 def read_weights(path: Path, origin: str) -> dict[str, Any]:
     """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
-    if not path.is_file():
-        raise UserError(f"{origin} does not exist")
+    if not path.is_file() or not path.stat().st_size:
+        raise UserError(f"{origin} does not exist as a file with content")
     # a damaged archive makes the reader raise anything
     with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
-        if path.suffix == ".safetensors":
+        with path.open("rb") as file:
+            is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
+        if is_safe:
             return import_library("safetensors.torch").load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        return dict(next((content[key] for key in _WEIGHTS if key in content), content))
+        with torch.serialization.safe_globals([Namespace]):  # options of DeiT's and timm's runs
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        parts = {"": content, **content}
+        states = {k: x for k, x in parts.items() if isinstance(x, Mapping)}
+        found = [k for k, x in states.items() if any(isinstance(t, Tensor) for t in x.values())]
+    weights = parts[choose_model(found, (*_WEIGHTS, ""), origin)]
+    return {_WRAPPERS.sub("", str(name)): x for name, x in weights.items()}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from attention_core.plots import render_figure
 from attention_core.plots.panels import FORMATS
+from jsonargparse.typing import PositiveFloat
 from rich.console import Console
 
 from experiment_kit.diagnosis.model_sources import load_model
@@ -22,7 +23,7 @@ def make_figure(
     backbone: str = "",
     out: str = "",
     theme: Literal["light", "dark"] = "light",
-    width: float = 7.0,
+    width: PositiveFloat = 7.0,
     folder: str = "runs",
     results: str = "docs/results",
     trust: list[str] | str = "",

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 import yaml
+from jsonargparse.typing import PositiveInt
 from rich.markup import escape
 
 from experiment_kit.cli import read_option
@@ -46,7 +47,7 @@ def search(
     app: str,
     data: str | None = None,
     grid: str = "",
-    trials: int = 20,
+    trials: PositiveInt = 20,
     select: str = "",
     **options: Any,
 ) -> None:

@@ -15,7 +15,7 @@ from experiment_kit.errors import UserError, convert_user_errors, import_library
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # where a file of training keeps its weights
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
-PREFIXES = ("", "model.")  # of a model beside others, such as its average or a teacher
+PREFIXES = ("", "model.")  # the model's own, beside those of an average or a teacher
 # modules around a block, by torch.compile, FSDP and checkpointed activations
 _WRAPPERS = re.compile(r"_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)\.")
 
@@ -49,8 +49,8 @@ def load_weights(network: nn.Module, path: Path) -> None:
         for own, tensor in expected.items()
         if (name == own or name.endswith(f".{own}")) and weight.shape == tensor.shape
     )
-    most = max(prefixes.values(), default=0)
-    prefix = choose_model([x for x, n in prefixes.items() if n == most], PREFIXES, origin)
+    whole = [x for x, count in prefixes.items() if count == len(expected)]
+    prefix = choose_model(whole or [x for x, _ in prefixes.most_common(1)], PREFIXES, origin)
     weights = {k.removeprefix(prefix): x for k, x in weights.items() if k.startswith(prefix)}
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"{origin} is of another model: it lacks {lost[0]} "

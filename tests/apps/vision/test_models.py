@@ -27,20 +27,16 @@ def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
     def rename(prefix: str, network: nn.Module = stock) -> dict[str, torch.Tensor]:
         return {f"{prefix}{name}": w for name, w in network.state_dict().items()}
 
-    average = rename("", build_vit())
-    teacher = rename("loss.teacher.", build_vit())
+    own, teacher = rename(""), rename("loss.teacher.", build_vit())
     contents = {
-        "deit.pth": {"model": rename("module."), "model_ema": average, "args": Namespace(lr=1)},
+        "deit.pth": {"model": rename("module."), "model_ema": teacher, "args": Namespace(lr=1)},
         "best.ckpt": {"state_dict": teacher | rename("model.") | {"loss.x": torch.ones(1)}},
         "other.ckpt": {"state_dict": rename("model.net.")},
-        "own.pth": {"net": rename("_orig_mod."), "epoch": 3},
-        "blocks.pth": {
-            n.replace("blocks.0.", "blocks.0._orig_mod."): w for n, w in rename("").items()
-        },
+        "own.pth": {"net": {n.replace(".0.", ".0._orig_mod."): w for n, w in own.items()}},
     }
     for name, content in contents.items():
         torch.save(content, tmp_path / name)
-    save_file(rename(""), tmp_path / "renamed.bin")
+    save_file(own, tmp_path / "renamed.bin")
     for name in (*contents, "renamed.bin"):
         options = {"model_kwargs": TINY, "checkpoint": str(tmp_path / name), "ema": 0.9}
         module = VisionClassifier(7, 32, **options).eval()

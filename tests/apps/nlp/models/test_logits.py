@@ -37,15 +37,12 @@ def measure_macs(kind: str, architecture: str) -> int:
     return count_macs(network, module.example_inputs(data, 1))
 
 
-@pytest.mark.parametrize(
-    ("kind", "architecture"),
-    [
-        ("labels", "bert"), ("labels", "crammed"), ("labels", "gpt2"), ("labels", "bart"),
-        ("number", "bert"), ("causal", "gpt2"), ("defect", "roberta"), ("defect", "bart"),
-        ("defect", "t5"), ("clone", "roberta"), ("clone", "t5"), ("generate", "t5"),
-        ("generate", "bart"), ("masked", "crammed"), ("masked", "bert"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "architecture"), [
+    ("labels", "bert"), ("labels", "crammed"), ("labels", "gpt2"), ("labels", "bart"),
+    ("number", "bert"), ("causal", "gpt2"), ("defect", "roberta"), ("defect", "bart"),
+    ("defect", "t5"), ("clone", "roberta"), ("clone", "t5"), ("generate", "t5"),
+    ("generate", "bart"), ("masked", "crammed"), ("masked", "bert"),
+])  # fmt: skip
 def test_every_kind_of_data_set_is_counted(kind: str, architecture: str) -> None:
     assert measure_macs(kind, architecture) > LENGTH * 12**2
 

@@ -1,5 +1,7 @@
 """Models that are diagnosed: of timm, of transformers with and without a tokenizer, or refused."""
 
+import json
+
 import pytest
 import torch
 from experiment_kit.cli import run_app
@@ -84,9 +86,15 @@ def test_the_hub_is_asked_for_an_id_alone(monkeypatch) -> None:
     assert asked == ["nobody/nothing", "no_type"]
 
 
-def test_weights_of_another_model_are_named(bert) -> None:
-    AutoConfig.for_model("bert", **SIZES | {"num_hidden_layers": 4}).save_pretrained(bert)
-    with pytest.raises(UserError, match=r"of another model: they lack encoder\.layer\.3"):
+@pytest.mark.parametrize(("changed", "sentence"), [
+    ({"num_hidden_layers": 4}, r"of another model: they lack encoder\.layer\.3"),
+    ({"vocab_size": 9}, r"they lack embeddings\.word_embeddings\.weight of this size"),
+    ({"model_type": "newer"}, "model type `newer` but Transformers does not recognize this"),
+])  # fmt: skip
+def test_weights_of_another_model_are_named(changed, sentence, bert) -> None:
+    config = AutoConfig.for_model("bert", **SIZES).to_dict() | changed
+    (bert / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=sentence):
         load_transformers(str(bert))
     (bert / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(UserError, match="transformers cannot load"):

@@ -14,7 +14,8 @@ from typing import Any
 _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as torch says it
 # the lines of jsonargparse around the reason of an error
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Check the doc",
-          "Problem with", "Expected a path but", "Expected a <class 'NoneType'>")  # fmt: skip
+          "Problem with", "Expected a path but", "Expected a <class 'NoneType'>",
+          "You can update Transformers")  # fmt: skip
 _OURS = ("attention_", "experiment_kit")
 EXIT_STATUS = 75  # a signal ended the run; EX_TEMPFAIL of sysexits.h: try again later
 

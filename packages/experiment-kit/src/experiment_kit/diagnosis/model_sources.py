@@ -194,12 +194,14 @@ def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
     if folder is None:
         network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
     else:
+        options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | _NO_CODE
         network, loading = transformers.AutoModel.from_pretrained(
-            folder, dtype=torch.float32, output_loading_info=True, **_NO_CODE
+            folder, dtype=torch.float32, **options
         )
+        missing = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
         # encoders are published without a pooler
-        if lost := sorted(key for key in loading["missing_keys"] if "pooler" not in key):
-            raise UserError(f"its weights are of another model: they lack {lost[0]}")
+        if lost := sorted(key for key in missing if "pooler" not in key):
+            raise UserError(f"its weights are of another model: they lack {lost[0]} of this size")
     network.config.use_cache = False
     return network.eval()
 

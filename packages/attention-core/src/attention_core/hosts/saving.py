@@ -158,9 +158,9 @@ def convert_errors(source: str) -> Iterator[None]:
     """Turn any exception, as that of other types in a file, into ValueError."""
     try:
         yield
-    except ValueError:
-        raise
     except Exception as error:
+        if type(error) is ValueError:  # not a subclass, as of text that is no JSON
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise ValueError(f"{source} describes no mechanism of this model: {reason}") from error
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from experiment_kit.__main__ import COMMANDS, FOR_APPS, load_command, prepare_arguments
@@ -36,6 +37,7 @@ def predict(run: str, files: list[str], out: str = "", pretrained: bool = False)
 
 @pytest.mark.parametrize(("given", "prepared"), [
     (["a", "b", "--out=x", "[c]"], ["a", '["b", "[c]"]', "--out=x"]),
+    (["a", "~/b", "--out=~/x"], ["a", '["~/b"]', f"--out={Path.home()}/x"]),
     (["a", "b", "--pretrained"], ["a", '["b"]', "--pretrained=true"]),
     (["a", "b", "--pretrained=false"], ["a", '["b"]', "--pretrained=false"]),
 ])  # fmt: skip

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
+from os.path import expanduser
 from typing import Any
 
 from jsonargparse import auto_cli, auto_parser
@@ -88,6 +89,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
     given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
+    given = [re.sub("(?<=[=:])~(?=/)", expanduser("~"), a) for a in given]  # a shell leaves it
     lists = r"^--(methods|seeds|rows|columns|model)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     if "class_" in parameters:  # a word of Python

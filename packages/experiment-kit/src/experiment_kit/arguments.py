@@ -43,17 +43,18 @@ _OPTIONS = {
 
 def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
+    args = [re.sub("(?<==)~(?=/)", str(Path.home()), argument) for argument in args]
     for name, remedy in _OPTIONS.items():
         if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
             raise UserError(f"--{name}: {remedy}")
-    if [*args] == ["fit"]:
+    if args == ["fit"]:
         chosen = (find_config(app.package, "base") or {}).get("defaults", {})
         raise UserError(
             f"fit needs a config: attention-{app.name} fit -c base -c data/{chosen.get('data')}"
             " -c profile/smoke is a first command, and fit --help lists the options"
         )
     if len(args) < 2 or args[1].startswith("-"):
-        return [*args], None
+        return args, None
     folder = Path(args[1])
     run = Run.parse(folder)
     if run is None or not (folder / "config.yaml").is_file():

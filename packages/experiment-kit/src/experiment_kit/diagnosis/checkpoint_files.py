@@ -16,8 +16,7 @@ _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 # where a file of training keeps its weights
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
 PREFIXES = ("", "model.")  # the model's own, beside those of an average or a teacher
-# modules around a block, by torch.compile, FSDP and checkpointed activations
-_WRAPPERS = re.compile(r"_(orig_mod|fsdp_wrapped_module|checkpoint_wrapped_module)\.")
+_WRAPPERS = re.compile(r"_(orig_mod|\w+_wrapped_module)\.")  # torch.compile's, FSDP's and such
 
 
 def list_checkpoints(model: str) -> dict[str, int]:

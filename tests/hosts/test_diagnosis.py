@@ -464,23 +464,24 @@ BACKBONE = {
     "depths": [1, 1],
     "out_features": ["stage2"],
 }
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
-SIZES |= {"num_key_value_heads": 2, "intermediate_size": 32}
-MAMBA = {"mamba_n_heads": 8, "mamba_n_groups": 1, "mamba_d_head": 8, "mamba_d_state": 4}
+FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
+FALCON |= {"num_key_value_heads": 2, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8}
 DETR = {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_queries": 5}
 DETR |= {"encoder_layers": 2, "decoder_layers": 2, "use_timm_backbone": False, "backbone": None}
+RT_DETR = {"d_model": 32, "encoder_hidden_dim": 32, "decoder_in_channels": [32] * 3}
+RT_DETR |= {"decoder_layers": 2, "num_queries": 5, "num_denoising": 0}
 
 
 @pytest.mark.parametrize(("build", "batch", "expected"), [
     # the map of Mamba-2's chunks is the first of each layer, and has sums of its own
-    (lambda: hf.FalconH1ForCausalLM(hf.FalconH1Config(**SIZES, **MAMBA, mamba_d_ssm=64)),
+    (lambda: hf.FalconH1ForCausalLM(hf.FalconH1Config(**FALCON)),
      {"input_ids": torch.arange(24).view(2, 12)}, [("model", "self_attn")] * 2),
-    (lambda: hf.BambaForCausalLM(hf.BambaConfig(**SIZES, **MAMBA, attn_layer_indices=[1])),
-     {"input_ids": torch.arange(24).view(2, 12)}, [("model", "mamba"), ("model", "self_attn")]),
     # queries that start at 0 have no tokens before the first cross-attention
     (lambda: hf.DetrModel(hf.DetrConfig(**DETR, backbone_config=hf.ResNetConfig(**BACKBONE))),
      {"pixel_values": torch.rand(2, 3, 64, 64)},
      [*[("encoder", "self_attn")] * 2, ("decoder", "self_attn")]),
+    (lambda: hf.RTDetrModel(hf.RTDetrConfig(**RT_DETR)),  # its boxes are sums of maps' outputs
+     {"pixel_values": torch.rand(2, 3, 64, 64)}, [("model", "self_attn")] * 3),
 ])  # fmt: skip
 def test_layers_are_those_of_the_stream_of_tokens(build, batch, expected):
     report = diagnose(build().eval(), batch, mechanisms=[])

@@ -139,9 +139,11 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
     streams = find_streams(graph, calls)
     layers: list[Layer] = []
     planned = [_plan_stream(model, sums, find_end(graph, sums[-1].node)) for sums in streams]
-    if any(layer.has_map for layer in chain(*planned)):  # drop streams inside of other functions
-        pairs = zip(streams, planned, strict=True)
-        streams = [x for x, made in pairs if not made or any(layer.has_map for layer in made)]
+    mapped = {layer.call for layer in chain(*planned) if layer.has_map}
+    first = {made.attention[0]: made for made in [*chain(*streams)][::-1] if made.attention}
+    if mapped:  # drop streams inside of other functions, and those that a map only feeds
+        owners = {first[call] for call in mapped}
+        streams = [sums for sums in streams if owners.intersection(sums)]
     for place, (sums, stack) in enumerate(zip(streams, _name_stacks(streams, calls), strict=True)):
         end = find_end(graph, sums[-1].node)
         made = _plan_stream(model, sums, end)

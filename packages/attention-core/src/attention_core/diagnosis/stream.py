@@ -103,10 +103,8 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
             made.calls += inside
             if kind == "attention":
                 squares += [(call, part) for call in inside if call.is_square]
-        # the map of a state-space model beside attention is of its chunks
-        made.attention = min(
-            squares, key=lambda pair: pair[0].shape[-1] not in node.shape[:-1], default=None
-        )
+        fits = [pair for pair in squares if pair[0].shape[-1] in node.shape[:-1]]
+        made.attention = next(iter(fits or squares), None)  # not that of Mamba-2's chunks
         return made
     return None
 

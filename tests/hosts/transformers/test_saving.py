@@ -14,7 +14,7 @@ from attention_core.hosts.transformers.trainer import Trainer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.testing import assert_close
+from transformers.testing_utils import CaptureLogger
 
 from tests.hosts.helpers import filters, randomize
 from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, build, make_inputs
@@ -62,17 +62,17 @@ def test_layers_may_differ_and_shards_are_read(tmp_path):
     assert torch.equal(again(**given)[0], model(**given)[0])
 
 
-def test_the_stock_from_pretrained_runs_the_code_of_the_folder(tmp_path, monkeypatch):
+def test_the_stock_from_pretrained_runs_the_code_of_the_folder(tmp_path, monkeypatch, caplog):
+    logger = hf.logging.get_logger("transformers.modeling_utils")
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
     model, given = randomize(attach(build("gpt2"), GFSA)), make_inputs("gpt2")
     model.save_pretrained(tmp_path)
     for kind, ours in {hf.AutoModelForCausalLM: model, hf.AutoModel: model.base_model}.items():
-        trusted, plain = (
-            kind.from_pretrained(tmp_path, trust_remote_code=trust).double()(**given)[0]
-            for trust in (True, False)
-        )
-        assert_close(trusted, ours(**given)[0])
-        assert (plain - trusted).abs().max() > 1e-2
+        for trust in (True, False):
+            with caplog.at_level("WARNING", logger.name), CaptureLogger(logger) as log:
+                loaded = kind.from_pretrained(tmp_path, trust_remote_code=trust).double()
+            assert torch.allclose(loaded(**given)[0], ours(**given)[0]) is trust
+            assert ("filter.wK" in log.out) is not trust  # a report of what was left out
     again = load(hf.AutoModelForCausalLM, tmp_path, trust_remote_code=True)
     again.save_pretrained(tmp_path / "again")
     assert (tmp_path / "again" / "attention_core_models.py").is_file()

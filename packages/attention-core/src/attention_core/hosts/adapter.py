@@ -20,7 +20,7 @@ class Filtered:
 
     host_class: ClassVar[type[nn.Module]]
     slots: ClassVar[tuple[str, ...]] = ("filter",)
-    takes_reparam: ClassVar[bool] = True
+    takes_reparam: ClassVar[bool] = False
     no_kernel: ClassVar[str] = "it forms its map itself"
     filter: nn.Module
     kernel: nn.Module | None

@@ -18,7 +18,6 @@ class FilteredForward(Filtered):
     exactly one square map.
     """
 
-    takes_reparam = False
     head_axis: ClassVar[int]
     is_known: ClassVar[bool]
 

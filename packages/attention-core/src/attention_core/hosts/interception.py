@@ -91,7 +91,8 @@ class FilterMap(TorchFunctionMode):
         formed = self._find_formed(args[0] if args else None)
         if func in SOFTMAX:
             logits = args[0] if args else kwargs["input"]
-            if _acts_on_last_axis(*args, **kwargs) and y.ndim >= MERGED_AXES:
+            dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
+            if dim in (-1, y.ndim - 1) and y.ndim >= MERGED_AXES:
                 self.formed.append(FormedMap(y, y, logits))
         elif formed is None:
             return
@@ -200,7 +201,3 @@ class FilterMap(TorchFunctionMode):
         if axis == 0:
             return x.unflatten(0, (-1, self.module.count_heads(self.module)))  # type: ignore[no-untyped-call]
         return x.movedim(axis, -3)
-
-
-def _acts_on_last_axis(input: Tensor, dim: int = -1, *args: Any, **kwargs: Any) -> bool:
-    return dim in (-1, input.ndim - 1)

@@ -16,11 +16,6 @@ class KnownClass(NamedTuple):
     num_heads: int | None = None
 
 
-def _keeps_resolution(module: Any) -> bool:
-    strides = {getattr(pool, "stride", (1, 1)) for pool in (module.pool_q, module.pool_k)}
-    return len(strides) == 1
-
-
 _ONE_MAP = KnownClass()
 _NO_REDUCTION = KnownClass(is_square=lambda module: module.sr is None)
 # timm: classes that call scaled_dot_product_attention
@@ -60,7 +55,9 @@ _OTHER_TIMM_FORMS = {
         is_square=lambda module: not module.use_global  # queries of another grid
     ),
     "models.iformer.SHMA": KnownClass(num_heads=1),
-    "models.mvitv2.MultiScaleAttention": KnownClass(is_square=_keeps_resolution),
+    "models.mvitv2.MultiScaleAttention": KnownClass(
+        is_square=lambda m: len({getattr(p, "stride", (1, 1)) for p in (m.pool_q, m.pool_k)}) == 1
+    ),
 }
 # torchvision and torchaudio, whose other attention is torch's
 _TORCHVISION = """

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -21,28 +22,32 @@ from attention_core import load_mechanism
 load_mechanism(model, "<this folder or repository>")  # a {model}
 ```
 
-| Layers | Weight | Values |
+| Layer | Weight | Values |
 |---|---|---|
 {rows}
 """
 
 
-def format_card(model: Any, parts: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+def format_card(model: Any, parts: list[Any], tensors: dict[str, Tensor]) -> str:
     """Return the card of the parts of a model: equations, papers, base model, coefficients."""
     base = getattr(getattr(model, "config", None), "name_or_path", "")
+    # a hub refuses a card whose base model is no repository, as a folder
+    is_on_hub = re.fullmatch(r"([\w.-]+/)?[\w.-]+", base) and not Path(base).exists()
     rows = [
         f"| {layer} | {slot}.{name} | {values} |"
         for key, tensor in tensors.items()
         for numbers in [" ".join(f"{x:.4g}" for x in tensor.detach().flatten().tolist())]
         for values in [numbers if tensor.numel() <= 16 else tuple(tensor.shape)]
-        for _, slot, layer, name in [key.split(".", 3)]
+        for slot, layer, name in re.findall(r"\d+\.(tokens\.\d+|\w+)\.(\d+)\.(.+)", key)
     ]
+    classes = {type(part).__name__: type(part) for part in parts}
+    made = dict.fromkeys(f"`{type(part).__name__}({part.extra_repr()})`" for part in parts)
     return CARD.format(
-        tags=", ".join(["attention", *(name.lower() for name in parts)]),
-        base=f"base_model: {base}\n" if base else "",
-        names=" and ".join(parts),
+        tags=", ".join(["attention", *(name.lower() for name in classes)]),
+        base=f"base_model: {base}\n" if is_on_hub else "",
+        names=" and ".join(classes),
         model=type(model).__name__,
-        equations="\n\n".join(_describe(type(part)) for part in parts.values()),
+        equations="\n\n".join([*map(_describe, classes.values()), *made]),
         rows="\n".join(rows),
     )
 

@@ -1,7 +1,7 @@
 """Save what is attached to a model in a folder of its own, and attach it to another model.
 
 `mechanism.json` describes the classes, their arguments and their layers; `mechanism.safetensors`
-has their weights, a few KB. Names count layers, so that a body can take what its task model had.
+has their weights. Names count layers, so that a body can take what its task model had.
 
 A description is a list of groups of layers: `{"layers": [0, 1], "filter": {"class_path": ...,
 "init_args": {...}}}`, also with `"kernel"`, `"reparam"`, `"where"`, or `"tokens"` and `"position"`.
@@ -46,9 +46,8 @@ _NUM_HOST_ARGS = {"filter": 1, "kernel": 2, "reparam": 1, "tokens": 1}
 def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Write what is attached to a model, its weights and its layers, without the model's own.
 
-    `huggingface_hub.upload_folder` shares the folder, which has a model card.
-
-    An EigenSpectrum writes its value projections too, which it draws and training moves.
+    `huggingface_hub.upload_folder` shares the folder, which has a model card, unless it has a
+    README.md of yours. An EigenSpectrum writes the value projections too, which training moves.
     """
     check_models("save_mechanism", model=model)
     groups = describe_mechanisms(model)
@@ -70,11 +69,11 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     import_module("safetensors.torch").save_file(states, path / WEIGHTS)
     described = {"model": type(model).__name__, "groups": groups}
     (path / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
-    parts = {
-        type(part).__name__: part for part in model.modules() if hasattr(part, "trained_names")
-    }
-    parts.pop("Plain", None)
-    (path / "README.md").write_text(format_card(model, parts, states), encoding="utf-8")
+    parts = [part for part in model.modules() if hasattr(part, "trained_names")]
+    card = format_card(model, [part for part in parts if not isinstance(part, Plain)], states)
+    file = path / "README.md"
+    if not file.exists() or "library_name: attention-core" in file.read_text(encoding="utf-8"):
+        file.write_text(card, encoding="utf-8")
 
 
 def load_mechanism(
@@ -82,10 +81,9 @@ def load_mechanism(
 ) -> Model:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
 
-    `folder` may be the name of a repository on the hub of huggingface: "user/name".
-
-    After any exception the model is as it was. `trust` names the classes, as `package.Class`, that
-    may be imported besides those of attention_core.
+    `folder` may be the name of a repository on the hub of huggingface: "user/name". After any
+    exception the model is as it was. `trust` names the classes, as `package.Class`, that may be
+    imported besides those of attention_core.
 
     >>> import tempfile
     >>> from attention_core import GFSA, attach
@@ -98,9 +96,10 @@ def load_mechanism(
     """
     check_models("load_mechanism", model=model)
     load_file = import_module("safetensors.torch").load_file
-    if not Path(folder).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
-        folder = import_module("huggingface_hub").snapshot_download(str(folder))
     with convert_errors(str(folder)):
+        if not Path(folder).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
+            download = import_module("huggingface_hub").snapshot_download
+            folder = download(str(folder), allow_patterns="mechanism.*")
         for name in (DESCRIPTION, WEIGHTS):
             if not (Path(folder) / name).is_file():
                 raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")

@@ -235,14 +235,16 @@ def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
         if isinstance(module, Filtered) and (
             not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
         ):
-            raise ValueError("a layer has a filter already: detach it first")
+            raise ValueError("a layer has a filter already: detach it first, or give both at once")
 
 
 def check_projections(module: Any, adapter: type[Filtered]) -> int:
     """Return the channels of a layer; ValueError if no spectrum can make its projections."""
     path = find_import_path(module)
     if not adapter.takes_reparam:
-        raise ValueError(f"{path} has no place for a reparameterisation")
+        raise ValueError(
+            f"{path} has no place for a reparameterisation; ViT, DeiT, CaiT, Swin of timm have one"
+        )
     weights = (module.qkv.weight, module.proj.weight)
     if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
         raise ValueError(

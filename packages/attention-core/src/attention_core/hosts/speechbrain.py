@@ -33,7 +33,6 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
 
     host_class = MultiheadAttention
     no_kernel = "its encoders mask pairs of frames"
-    takes_reparam = False
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
@@ -85,7 +84,6 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
 
     host_class = RelPosMHAXL
     no_kernel = "its logits depend on relative positions"
-    takes_reparam = False
 
     def forward(
         self,

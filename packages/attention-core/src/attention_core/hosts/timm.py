@@ -27,7 +27,7 @@ except ModuleNotFoundError:  # before timm 1.0.20
 class FilteredAttention(Filtered, Attention):
     """The attention of ViT and DeiT with a filter and, if it has one, a kernel."""
 
-    host_class = Attention
+    host_class, takes_reparam = Attention, True
     slots = ("filter", "kernel")
 
     def forward(
@@ -57,7 +57,7 @@ class FilteredAttention(Filtered, Attention):
 class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
     """CaiT's attention with a filter of its dense map, whose heads are mixed after the softmax."""
 
-    host_class = TalkingHeadAttn
+    host_class, takes_reparam = TalkingHeadAttn, True
     no_kernel = "it mixes the heads of its logits and of its map"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,7 +78,7 @@ class FilteredWindows(Filtered, WindowAttention):
     The mask of shifted windows is soft, -100: A^2 leaves a region with a weight of e^-100.
     """
 
-    host_class = WindowAttention
+    host_class, takes_reparam = WindowAttention, True
     no_kernel = "the mask of its shifted windows depends on the query"
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

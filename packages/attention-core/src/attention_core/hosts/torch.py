@@ -41,7 +41,6 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
 
     host_class = nn.MultiheadAttention
     slots = ("filter", "kernel")
-    takes_reparam = False
 
     @classmethod
     def count_heads(cls, module: Any) -> int:

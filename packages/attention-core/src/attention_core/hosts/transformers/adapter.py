@@ -36,7 +36,6 @@ class FilteredInterface(Filtered):
     """An attention of transformers whose config names our attention function."""
 
     slots = ("filter", "kernel")
-    takes_reparam = False
     forward_args: ClassVar[tuple[str, ...]]
     config: Any
     previous_implementation: str | None

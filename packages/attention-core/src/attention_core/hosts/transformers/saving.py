@@ -6,11 +6,13 @@ names code in the folder that calls `load`, for the stock `from_pretrained`.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterator
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import transformers
 from safetensors import safe_open
@@ -36,6 +38,7 @@ except ModuleNotFoundError:  # before transformers 5, which renames no weight
 
 
 WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+ATTACHED = r"(^|\.)(filter|kernel|tokens)\."
 MODULE = "attention_core_models"
 IMPORTS = """# AutoModel.from_pretrained(folder, trust_remote_code=True) loads what is attached, too
 from functools import partial
@@ -63,7 +66,9 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     hub = {key: value for key, value in kwargs.items() if key in HUB_KWARGS}
     adapter = _read_json(path, ADAPTER, hub)
     base = adapter.get("base_model_name_or_path", path)
-    model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
+    # transformers asks each module in a model which weights it need not report
+    with patch.object(nn.Module, "_keys_to_ignore_on_load_unexpected", [ATTACHED], create=True):
+        model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
     restored = [part for part in find_pretrained(model) if getattr(part.config, FIELD, None)]
     for part in restored:
         if describe_mechanisms(part):  # by the code in the folder
@@ -158,7 +163,7 @@ def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
 
 
 def _is_attached(key: str) -> bool:
-    return bool({"filter", "kernel", "tokens"} & set(key.split(".")))
+    return re.search(ATTACHED, key) is not None
 
 
 def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:

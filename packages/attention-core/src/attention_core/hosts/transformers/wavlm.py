@@ -12,7 +12,6 @@ class FilteredWavLMAttention(Filtered, WavLMAttention):
     """WavLM's attention with a filter; the maps that it returns are means over heads of A."""
 
     host_class = WavLMAttention
-    takes_reparam = False
 
     def torch_multi_head_self_attention(
         self, hidden_states: Tensor, attention_mask: Tensor | None, gated_position_bias: Tensor

@@ -30,8 +30,8 @@ class Singularformer(Kernel):
         \overline{\mathrm{off}(a^\top a)^2} + \overline{\mathrm{off}(S)} +
         \overline{\mathrm{off}(a'^\top a')^2}
 
-    with means over all entries, including the zeros on the diagonals. The released code adds twice
-    the sum of the layers below to the penalty of each layer; here each layer counts once. It pools
+    with means over all entries, including the zeros on the diagonals. The released code
+    doubles the sum at each layer, S_l = 2 (S_{l-1} + p_l); here each layer counts once. It pools
     before it projects, which is the same, as the columns of a sum to 1. P is shared by the heads.
     Padding does not affect valid tokens. No recipe for LRA or UEA is public.
 

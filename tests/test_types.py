@@ -35,10 +35,8 @@ WRONG = 'attach(model, GFSA, layer="6:")\n'
 
 def test_a_script_passes_and_a_misspelled_keyword_is_found(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("MYPYPATH", str(ROOT / "packages/attention-core/src"))
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT + WRONG)
     (tmp_path / "config").write_text(f"[mypy]\n[mypy-{SKIPPED}]\nfollow_imports = skip\n")
     options = ["--strict", "--follow-imports=silent", f"--config-file={tmp_path / 'config'}"]
-    text, _, _ = api.run([*options, f"--cache-dir={tmp_path}", str(script)])
+    text, _, _ = api.run([*options, f"--cache-dir={tmp_path}", "-c", SCRIPT + WRONG])
     assert 'Unexpected keyword argument "layer" for "attach"; did you mean "layers"?' in text
     assert text.count("error:") == 1

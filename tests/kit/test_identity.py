@@ -11,6 +11,7 @@ from experiment_kit.papers.provenance import read_runs
 from experiment_kit.run import Run, config_hash
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
+MINILM = ("--model.task.init_args.num_chunks=2", "--trainer.precision=bf16-mixed")
 NAME = "sequence/japanese_vowels-uea/gfsa/seed-2-f076c9dcb8"
 
 
@@ -45,8 +46,8 @@ def test_a_published_run_has_the_hash_that_its_names_give() -> None:
             names["protocol"] = "published_29"
         chosen = choose_overlays(result["app"], result["data"], recipe=None, **names)
         chosen |= {"app": result["app"], "method": result["method"], "seed": result["seed"]}
+        chosen |= {"args": MINILM} if names["backbone"] == "minilm" else {}
         experiments[Experiment(**chosen)] = run
-    assert len(experiments) >= 51
     planned = plan_runs(experiments, "runs")
     assert {e: run.hash for e, run in planned.items()} == experiments
     named = {e: Run.parse(run.folder)[1:4] for e, run in planned.items()}

@@ -66,16 +66,14 @@ def check_choices(owner: str, /, **choices: tuple[Any, Any]) -> None:
     """Check that each value, given as (value, Literal), is one of the Literal's."""
     for name, (value, literal) in choices.items():
         allowed = get_args(literal)
-        _make_check(str, f"one of {', '.join(allowed)}", allowed.__contains__)(
-            owner, **{name: value}
-        )
+        check = _make_check(str, f"one of {', '.join(allowed)}", allowed.__contains__)
+        check(owner, **{name: value})
 
 
 def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
     """Check that each value is a tensor of at least `ndim` axes."""
-    _make_check(Tensor, f"a tensor of at least {ndim} axes", lambda x: x.ndim >= ndim)(
-        owner, **values
-    )
+    check = _make_check(Tensor, f"a tensor of at least {ndim} axes", lambda x: x.ndim >= ndim)
+    check(owner, **values)
 
 
 def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:

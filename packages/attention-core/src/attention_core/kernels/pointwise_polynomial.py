@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attention_core.operators import Step, evaluate_polynomial
+from attention_core.operators import Step, evaluate_polynomial, is_traced
 
 CACHED = 2**16  # numbers in a block on a CPU: a dozen such blocks stay in cache
 
@@ -23,19 +23,13 @@ def pointwise_polynomial(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Ten
 
     Source: eqs. 9 and 22-26 of https://arxiv.org/abs/2505.08516
     """
-    if (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[no-untyped-call]
-        or torch._C._are_functorch_transforms_active()
-    ):
+    if is_traced():
         return _literal(s, theta, steps)
     return _Response.apply(s, theta, steps)  # type: ignore[no-untyped-call]
 
 
 def _literal(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
-    return evaluate_polynomial(
-        steps, list(theta.to(s.dtype)), lambda term: s * term, s.new_ones(())
-    )
+    return evaluate_polynomial(steps, list(theta.to(s.dtype)), s.mul, s.new_ones(()))
 
 
 def _blocks(s: Tensor) -> Iterator[slice]:

@@ -42,8 +42,6 @@ def evenly_spaced_indices(valid: Tensor, points: int) -> Tensor:
     A sample of fewer than p valid tokens repeats some; one without any uses its padding.
 
     Shapes: valid (B, N) boolean -> (B, p).
-
-    Source: https://arxiv.org/abs/2305.19798
     """
     last = (valid.sum(-1, keepdim=True) - 1).clamp(min=0)
     rank = torch.arange(points, device=valid.device) * last // max(points - 1, 1)  # (B, p)

@@ -23,8 +23,6 @@ def gaussian_kernel(x: Tensor, y: Tensor) -> Tensor:
     .. math:: k(x, y) = \exp(-\tfrac12 |x - y|^2)
 
     Shapes: x (..., N, d), y (..., M, d) -> (..., N, M).
-
-    Source: https://arxiv.org/abs/2110.11945
     """
     of_x, of_y = (t.square().sum(-1, keepdim=True) / 2 for t in (x, y))
     return (x @ y.mT).sub_(of_x).sub_(of_y.mT).exp_()  # in place: nothing reads them backward

@@ -1,6 +1,7 @@
 """YOSO (Zeng et al. 2021), https://arxiv.org/abs/2111.09714"""
 
 from collections.abc import Iterator
+from itertools import product
 from math import pi
 from typing import Any, Literal
 
@@ -16,101 +17,110 @@ from attention_core.kernels.common import (
     key_mask,
     zero_padding,
 )
-from attention_core.operators import LinearMap, identity_like
+from attention_core.operators import LinearMap, identity_like, is_traced
+from attention_core.operators.recomputed import CHUNK_NUMEL
 
 Gradient = Literal["exact", "surrogate"]
-Rest = tuple[int, bool, int]  # tau, surrogate, block
+Options = tuple[int, bool, int]  # tau, surrogate, block
 
 
 class Angular(LinearMap):
-    r"""The expected map of tau random hyperplanes, which is never formed as a whole.
+    r"""The expected map of tau random hyperplanes, of which a few rows exist at a time.
 
     .. math:: A_{ij} = m_i m_j (1 - \arccos(q_i^\top k_j) / \pi)^\tau
 
-    Shapes: q, k (B, H, N, d) with rows of length at most 1, mask m (B, 1, 1, N) boolean or None. An
-    application takes O(N^2 d) time. `block` rows of the map exist at a time, also in the backward
-    pass, which computes them again: O(N (d + block)) memory.
-
-    Source: https://arxiv.org/abs/2111.09714
+    Shapes: q, k (B, H, N, d) with rows of length at most 1, mask m (B, 1, 1, N) boolean or None.
     """
 
-    def __init__(
-        self,
-        q: Tensor,
-        k: Tensor,
-        tau: int = 8,
-        mask: Tensor | None = None,
-        gradient: Gradient = "exact",
-        block: int = 128,
-    ) -> None:
-        self.q, self.k, self.mask = q, k, mask
-        self.rest: Rest = (tau, gradient == "surrogate", block)
+    def __init__(self, q: Tensor, k: Tensor, mask: Tensor | None, options: Options) -> None:
+        self.q, self.k, self.mask, self.options = q, k, mask, options
 
     def __matmul__(self, v: Tensor) -> Tensor:
-        """Apply the map block by block."""
+        """Apply the map block by block; in a trace, which fits batches of any size, as a whole."""
         values = zero_padding(v.to(self.q.dtype), self.mask)
-        z: Tensor = _BlockwiseMap.apply(self.q, self.k, values, self.rest)  # type: ignore[no-untyped-call]
-        return zero_padding(z, self.mask).to(v.dtype)
+        with autocast_disabled(values):
+            if is_traced():
+                z = _form_map(self.q, self.k, *self.options[:2]) @ values
+            else:
+                operands = (t.flatten(0, 1) for t in (self.q, self.k, values))
+                z = _BlockwiseMap.apply(*operands, self.options)  # type: ignore[no-untyped-call]
+        return zero_padding(z.view(values.shape), self.mask).to(v.dtype)
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, N, N)."""
         return identity_like(self.q, self.k.shape[-2])
 
 
+def _form_map(q: Tensor, k: Tensor, tau: int, surrogate: bool = False) -> Tensor:
+    S = q @ k.mT
+    is_inside = S.abs() < 1  # else W has an extremum in q and k, and its slope is 0
+    W = (1 - torch.where(is_inside, S, 0.0).acos() / pi) ** tau
+    W = torch.where(is_inside, W, (S > 0).to(S.dtype))
+    return W.detach() * (1 + tau / 2 * (S - S.detach())) if surrogate else W
+
+
 class _BlockwiseMap(torch.autograd.Function):
-    """W v by a few rows of W at a time, which the backward pass computes again."""
+    """W v by a few rows of a few maps at a time, which the backward pass forms again."""
 
     @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, rest: Rest) -> Tensor:
-        tau, _, block = rest
+    def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
+        tau, _, block = options
         y = torch.empty_like(v)
-        with autocast_disabled(q):
-            for rows in _row_blocks(q, block):
-                S = (q[..., rows, :] @ k.mT).clamp_(-1, 1)
-                y[..., rows, :] = _raise(S.acos_().div_(-pi).add_(1), tau) @ v
+        for maps, rows, (angle, power, _) in _iterate_blocks(q, k, block):
+            torch.bmm(-q[maps, rows], k[maps].mT, out=angle).clamp_(-1, 1).acos_()
+            y[maps, rows] = torch.bmm(_raise(angle, tau, power), v[maps]).mul_(pi**-tau)
         return y
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *operands, ctx.rest = inputs
+        *operands, ctx.options = inputs
         ctx.save_for_backward(*operands)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
-        tau, surrogate, block = ctx.rest
+        tau, surrogate, block = ctx.options
+        if torch.is_grad_enabled():  # with create_graph, autograd differentiates the equation
+            with autocast_disabled(q):
+                W = _form_map(q, k, tau)
+                if not surrogate:
+                    return *torch.autograd.grad(W @ v, (q, k, v), g, create_graph=True), None
+                dS = (g @ v.mT) * W * (tau / 2)
+                return dS @ k, dS.mT @ q, W.mT @ g, None
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-        with autocast_disabled(q):
-            for rows in _row_blocks(q, block):
-                queries, grad = q[..., rows, :], g[..., rows, :]
-                S = queries @ k.mT
-                # the slope is 0 at an extremum, |S| = 1
-                S = torch.where(S.abs() < 1, S, S.detach().sign())
-                c = 1 - S.acos() / pi
-                power = _raise(c, tau - 1)
-                W = power * c
-                dv += W.mT @ grad
-                if surrogate:
-                    slope = W * (tau / 2)
-                else:  # 0 at |S| = 1, an extremum of W in q and k
-                    slope = power * (tau / pi) * ((1 - S) * (1 + S)).rsqrt()
-                    slope = slope.masked_fill(S.abs() >= 1, 0.0)
-                dS = (grad @ v.mT) * slope
-                dq[..., rows, :] = dS @ k
-                dk += dS.mT @ queries
+        factor = tau / 2 if surrogate else tau
+        for maps, rows, (S, angle, power) in _iterate_blocks(q, k, block):
+            queries, grad = q[maps, rows], g[maps, rows] * pi**-tau
+            S.baddbmm_(queries, k[maps].mT, beta=0, alpha=-1).clamp_(-1, 1)
+            _raise(torch.acos(S, out=angle), tau, power)
+            dv[maps].baddbmm_(power.mT, grad)
+            if not surrogate:
+                root = torch.addcmul(q.new_ones(()), S, S, value=-1, out=S).sqrt_()
+                # the slope is 0 at an extremum
+                power.div_(F.threshold(angle.mul_(root), 0.0, torch.inf, inplace=True))
+            dS = S.baddbmm_(grad, v[maps].mT, beta=0).mul_(power)
+            dq[maps, rows].baddbmm_(dS, k[maps], beta=0, alpha=factor)
+            dk[maps].baddbmm_(dS.mT, queries, alpha=factor)
         return dq, dk, dv, None
 
 
-def _raise(c: Tensor, power: int) -> Tensor:
-    """Return c^power by squaring, as a general power takes longer than all products of the map."""
-    if power < 2:
-        return c if power else torch.ones_like(c)
-    half = _raise(c, power // 2)
-    return half * half * c if power % 2 else half * half
+def _raise(x: Tensor, power: int, out: Tensor) -> Tensor:
+    """Write x^power by squaring: a general power takes longer than all products of the map."""
+    out.copy_(x)
+    for bit in bin(power)[3:]:
+        out.square_().mul_(x) if bit == "1" else out.square_()
+    return out
 
 
-def _row_blocks(q: Tensor, block: int) -> Iterator[slice]:
-    return (slice(start, start + block) for start in range(0, q.shape[-2], block))
+def _iterate_blocks(q: Tensor, k: Tensor, block: int) -> Iterator[tuple[slice, slice, Any]]:
+    """Yield maps, at most `block` of their rows, and space for them that fits the cache."""
+    maps, N, M = *q.shape[:2], max(1, k.shape[1])
+    height = max(1, min(block, N, CHUNK_NUMEL // M))
+    count = max(1, min(maps, CHUNK_NUMEL // (height * M)))
+    space = [q.new_empty(count, height, k.shape[1]) for _ in range(3)]
+    for first, row in product(range(0, maps, count), range(0, N, height)):
+        n, rows = min(count, maps - first), min(height, N - row)
+        yield slice(first, first + n), slice(row, row + rows), [t[:n, :rows] for t in space]
 
 
 class YOSO(Kernel):
@@ -161,7 +171,9 @@ class YOSO(Kernel):
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, k)
         q, k = (F.normalize(at_least_float32(t), dim=-1) for t in (q, k))
-        return Angular(self.scale * q, k, self.tau, valid, self.gradient, self.block)
+        return Angular(
+            self.scale * q, k, valid, (self.tau, self.gradient == "surrogate", self.block)
+        )
 
     def postprocess(self, z: Tensor) -> Tensor:
         """Scale rows to length 1, as published; a row of zeros stays zero."""

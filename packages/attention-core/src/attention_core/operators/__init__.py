@@ -8,6 +8,7 @@ from attention_core.operators.base import (
     apply_operator,
     average,
     identity_like,
+    is_traced,
     masked_mean,
     propagate,
 )

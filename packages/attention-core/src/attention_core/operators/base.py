@@ -108,6 +108,12 @@ def propagate(A: Operator, v: Tensor) -> Tensor:
     return Av
 
 
+def is_traced() -> bool:
+    """Return True in a compiler, a trace or a transform of torch.func: they take plain calls."""
+    is_tracing = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[no-untyped-call]
+    return is_tracing or torch._C._are_functorch_transforms_active()
+
+
 def allowed_pairs(mask: Tensor) -> Tensor:
     """Return the pairs that a mask allows as a boolean tensor of the mask's shape.
 

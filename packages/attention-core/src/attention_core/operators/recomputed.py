@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from attention_core.operators.base import is_traced
 from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
 CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
@@ -35,9 +36,7 @@ class MapOptions(NamedTuple):
 def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return True for self-attention in single or double precision, outside of transforms."""
     return (
-        not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()  # type: ignore[no-untyped-call]
-        and not torch._C._are_functorch_transforms_active()
+        not is_traced()
         and not torch.is_autocast_enabled("cpu")
         and q.device.type == "cpu"
         and q.dtype == k.dtype == v.dtype
@@ -131,8 +130,8 @@ def _differentiate(
         dA = dA if kept is None else dA.mul_(kept)
         # in place: one pass over the map
         torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
-        _add_product(_take(dq, chunk), dA, keys, options.scale, beta=0)
-        _add_product(_take(dk, chunk), dA.mT, queries, 1 / LOG2_E, beta=0)
+        _take(dq, chunk).baddbmm_(dA, keys, beta=0, alpha=options.scale)
+        _take(dk, chunk).baddbmm_(dA.mT, queries, beta=0, alpha=1 / LOG2_E)
         total = torch.mul(weights[0], grad, out=_take(dv, chunk))
         for weight, term in zip(weights[1:], terms[1:], strict=True):
             total.addcmul_(weight, term)
@@ -173,12 +172,12 @@ class _RecomputedRows(torch.autograd.Function):
         for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
             A.sub_(_take(norms, chunk)).exp2_()
             grad = _take(g, chunk)
-            _add_product(dA, grad, _take(v, chunk[:2]).mT, options.factor, beta=0)
+            dA.baddbmm_(grad, _take(v, chunk[:2]).mT, beta=0, alpha=options.factor)
             weights = A if kept is None else kept.mul_(A)
-            _add_product(_take(dv, chunk[:2]), weights.mT, grad, options.factor)
+            _take(dv, chunk[:2]).baddbmm_(weights.mT, grad, alpha=options.factor)
             dA.mul_(weights).addcmul_(A, _take(sums, chunk), value=-1)
-            _add_product(_take(dq, chunk), dA, keys, options.scale, beta=0)
-            _add_product(_take(dk, chunk[:2]), dA.mT, queries, 1 / LOG2_E)
+            _take(dq, chunk).baddbmm_(dA, keys, beta=0, alpha=options.scale)
+            _take(dk, chunk[:2]).baddbmm_(dA.mT, queries, alpha=1 / LOG2_E)
             _add_mask_gradient(dmask, dA, chunk)
         return None, dq, dk, dv, dmask
 
@@ -251,11 +250,6 @@ def _add_mask_gradient(dmask: Tensor | None, dA: Tensor, chunk: Chunk) -> None:
         part = _select(dmask, chunk)
         heads = chunk[1].stop - chunk[1].start
         part += dA.view(-1, heads, *dA.shape[1:]).sum_to_size(part.shape)
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor, factor: float, beta: int = 1) -> None:
-    """Add factor times a b; the factor costs no pass over the operands or the product."""
-    total.baddbmm_(a, b, beta=beta, alpha=factor)
 
 
 def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:

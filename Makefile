@@ -105,6 +105,7 @@ bench: setup  ## measure speed and memory as ratios (DEVICE=cuda for a GPU, APP=
 evidence: $(VENV)/.minilm  ## measure the claims on small models, ten minutes; an interrupted one goes on
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.evidence --jobs=$(JOBS) $(ARGS)
 
+bench-peers: $(VENV)/.peers
 $(BENCHES): bench-%: setup  ## measure the models of one app
 	$(BIN)/python benchmarks/run.py --only $* --device $(DEVICE) $(ARGS)
 
@@ -122,6 +123,10 @@ search: setup $(VENV)/.optuna $(if $(filter minilm,$(BACKBONE)),$(VENV)/.minilm)
 
 $(VENV)/.optuna: $(VENV)/.done  # installed on demand
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt optuna
+	@touch $@
+
+$(VENV)/.peers: $(VENV)/.done  # public packages, to compare with: installed on demand
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt linformer performer-pytorch reformer-pytorch
 	@touch $@
 
 $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand

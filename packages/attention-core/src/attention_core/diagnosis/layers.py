@@ -136,25 +136,22 @@ class Plan(NamedTuple):
 
 def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> Plan:
     """Return the layers of a pass, in the order of their attention calls."""
-    streams = find_streams(graph, calls)
+    planned = [(sums, _plan_stream(model, graph, sums)) for sums in find_streams(graph, calls)]
     layers: list[Layer] = []
-    planned = [_plan_stream(model, sums, find_end(graph, sums[-1].node)) for sums in streams]
-    mapped = {layer.call for layer in chain(*planned) if layer.has_map}
-    first = {made.attention[0]: made for made in [*chain(*streams)][::-1] if made.attention}
-    if mapped:  # drop streams inside of other functions, and those that a map only feeds
-        owners = {first[call] for call in mapped}
-        streams = [sums for sums in streams if owners.intersection(sums)]
-    for place, (sums, stack) in enumerate(zip(streams, _name_stacks(streams, calls), strict=True)):
-        end = find_end(graph, sums[-1].node)
-        made = _plan_stream(model, sums, end)
-        for layer in made:
+    all_sums = [made for sums, _ in planned for made in sums]
+    first = {made.attention[0]: made for made in reversed(all_sums) if made.attention}
+    owners = {first[layer.call] for _, found in planned for layer in found if layer.has_map}
+    if owners:  # drop streams inside of other functions, and those that a map only feeds
+        planned = [(sums, found) for sums, found in planned if owners.intersection(sums)]
+    streams = [sums for sums, _ in planned]
+    for place, stack in enumerate(_name_stacks(streams, calls)):
+        _, found = planned[place]
+        for layer in found:
             layer.stack, layer.segment = stack, place
-        if made:
+        if found:
             for layer in layers:
                 layer.final = layer.final if layer.stack != stack else None  # an earlier segment
-            if end not in (sums[-1].node, *made[-1].steps.values()):
-                made[-1].final = end
-        layers += made
+        layers += found
     has_verdict = bool(layers)
     if not layers:
         layers = [_plan_module(model, graph, call) for call in calls if call.is_square]
@@ -209,7 +206,7 @@ def _name_stacks(streams: list[list[Sum]], calls: list[AttentionCall]) -> list[s
     return [f"stream {stack}" for stack in stacks]
 
 
-def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
+def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]:
     """Return a layer for each attention; a sum between two belongs to the block that makes it."""
     starts = [i for i, made in enumerate(sums) if made.attention is not None]
     modules = [{*made.node.modules} for made in sums]
@@ -222,11 +219,14 @@ def _plan_stream(model: nn.Module, sums: list[Sum], end: Node) -> list[Layer]:
         ):
             bound -= 1
         bounds.append(bound)
-    ends = [*bounds[1:], len(sums)]
-    return [
+    ends, end = [*bounds[1:], len(sums)], find_end(graph, sums[-1].node)
+    layers = [
         _plan_layer(model, sums, slice(*pair), start, end)
         for *pair, start in zip(bounds, ends, starts, strict=False)
     ]
+    if layers and end not in (sums[-1].node, *layers[-1].steps.values()):
+        layers[-1].final = end
+    return layers
 
 
 def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end: Node) -> Layer:

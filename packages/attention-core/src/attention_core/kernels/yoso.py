@@ -68,7 +68,7 @@ class _BlockwiseMap(torch.autograd.Function):
         y = torch.empty_like(v)
         for maps, rows, (angle, power, _) in _iterate_blocks(q, k, block):
             torch.bmm(-q[maps, rows], k[maps].mT, out=angle).clamp_(-1, 1).acos_()
-            y[maps, rows] = torch.bmm(_raise(angle, tau, power), v[maps]).mul_(pi**-tau)
+            y[maps, rows] = torch.bmm(_compute_power(angle, tau, power), v[maps]).mul_(pi**-tau)
         return y
 
     @staticmethod
@@ -92,7 +92,7 @@ class _BlockwiseMap(torch.autograd.Function):
         for maps, rows, (S, angle, power) in _iterate_blocks(q, k, block):
             queries, grad = q[maps, rows], g[maps, rows] * pi**-tau
             S.baddbmm_(queries, k[maps].mT, beta=0, alpha=-1).clamp_(-1, 1)
-            _raise(torch.acos(S, out=angle), tau, power)
+            _compute_power(torch.acos(S, out=angle), tau, power)
             dv[maps].baddbmm_(power.mT, grad)
             if not surrogate:
                 root = torch.addcmul(q.new_ones(()), S, S, value=-1, out=S).sqrt_()
@@ -104,19 +104,22 @@ class _BlockwiseMap(torch.autograd.Function):
         return dq, dk, dv, None
 
 
-def _raise(x: Tensor, power: int, out: Tensor) -> Tensor:
+def _compute_power(x: Tensor, power: int, out: Tensor) -> Tensor:
     """Write x^power by squaring: a general power takes longer than all products of the map."""
     out.copy_(x)
     for bit in bin(power)[3:]:
-        out.square_().mul_(x) if bit == "1" else out.square_()
+        out.square_()
+        if bit == "1":
+            out.mul_(x)
     return out
 
 
 def _iterate_blocks(q: Tensor, k: Tensor, block: int) -> Iterator[tuple[slice, slice, Any]]:
-    """Yield maps, at most `block` of their rows, and space for them that fits the cache."""
+    """Yield maps, at most `block` of their rows, and space for them: on a CPU, in its cache."""
     maps, N, M = *q.shape[:2], max(1, k.shape[1])
-    height = max(1, min(block, N, CHUNK_NUMEL // M))
-    count = max(1, min(maps, CHUNK_NUMEL // (height * M)))
+    numel = CHUNK_NUMEL if q.device.type == "cpu" else maps * block * M  # a GPU takes all maps
+    height = max(1, min(block, N, numel // M))
+    count = max(1, min(maps, numel // (height * M)))
     space = [q.new_empty(count, height, k.shape[1]) for _ in range(3)]
     for first, row in product(range(0, maps, count), range(0, N, height)):
         n, rows = min(count, maps - first), min(height, N - row)
@@ -144,7 +147,7 @@ class YOSO(Kernel):
         tau: Number of hyperplanes.
         scale: c, 1 in the published code, 0.98 in its second version.
         gradient: `exact`, or the published `surrogate`, dA/dS := (tau / 2) A.
-        block: Rows of the map that exist at a time.
+        block: Largest number of rows of a map that exist at a time; a trace forms all.
 
     >>> q = torch.randn(1, 2, 5, 4)
     >>> YOSO(8, 2)(q, q, None).dense().diagonal(dim1=-2, dim2=-1).round(decimals=2).unique()

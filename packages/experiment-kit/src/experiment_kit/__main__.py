@@ -7,12 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
-from os.path import expanduser
 from typing import Any
 
 from jsonargparse import auto_cli, auto_parser
 
-from experiment_kit.environment import describe_version, search_working_directory_last
+from experiment_kit import environment
 from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error, suggest_name
 
 COMMANDS = {  # the module, the function in it, and its help
@@ -41,9 +40,9 @@ FOR_APPS = ("efficiency", "eigenvalues")  # their arguments are those of an app'
 def main() -> None:
     """Run the command line."""
     command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
-    search_working_directory_last()
+    environment.search_working_directory_last()
     if command == "--version":
-        print(describe_version("experiment_kit"))
+        print(environment.describe_version("experiment_kit"))
         return
     if command in ("-h", "--help"):
         print("usage: allpass COMMAND ..., each with --help\n")
@@ -80,7 +79,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     options = {"-h", "--help", *(f"--{name}" for name in parameters)}
     flags = {f"--{name}" for name, default in parameters.items() if default is False}
     given: list[str] = []
-    for argument in arguments:  # `--name value` becomes `--name=value`
+    for argument in environment.expand_home(arguments):  # `--name value` becomes `--name=value`
         is_value = not re.match(r"-[a-zA-Z-]", argument)
         is_name = bool(given) and re.fullmatch(r"--[\w.]+\+?", given[-1])
         if is_value and is_name and (given[-1] not in flags or argument in ("true", "false")):
@@ -89,7 +88,6 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
     given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
-    given = [re.sub("(?<=[=:])~(?=/)", expanduser("~"), a) for a in given]  # a shell leaves it
     lists = r"^--(methods|seeds|rows|columns|model)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     if "class_" in parameters:  # a word of Python

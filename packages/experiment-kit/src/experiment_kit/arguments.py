@@ -19,6 +19,7 @@ from lightning.pytorch import LightningDataModule
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_files import find_config, read_settings
+from experiment_kit.environment import expand_home
 from experiment_kit.errors import UserError, convert_user_errors, find_own_line
 from experiment_kit.run import Run, config_hash
 from experiment_kit.run_files import read_mapping
@@ -43,7 +44,7 @@ _OPTIONS = {
 
 def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
-    args = [re.sub("(?<==)~(?=/)", str(Path.home()), argument) for argument in args]
+    args = expand_home(args)
     for name, remedy in _OPTIONS.items():
         if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
             raise UserError(f"--{name}: {remedy}")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -46,6 +47,11 @@ def search_working_directory_last() -> None:
     """Import installed modules before those beside the user, which `python -m` puts first."""
     here = os.getcwd()
     sys.path[:] = [*(path for path in sys.path if path not in ("", here)), here]
+
+
+def expand_home(arguments: Iterable[str]) -> list[str]:
+    """Replace ~ behind the sign of an option, as in `--folder=~/runs`, which shells leave."""
+    return [re.sub("(?<=[=:])~(?=/)", str(Path.home()), argument) for argument in arguments]
 
 
 def describe_version(package: str) -> str:

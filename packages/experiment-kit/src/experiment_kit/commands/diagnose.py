@@ -88,16 +88,13 @@ def diagnose_models(
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
     several = len(names) > 1 or bool(attached)
-    options = {
-        "mechanisms": chosen if mechanisms != "" or several else None,
-        "where": where or None, "layers": layers or None,
-    }  # fmt: skip
+    options: dict[str, Any] = {"where": where or None, "layers": layers or None}
+    options["mechanisms"] = chosen if mechanisms != "" or several else None
     source = {
         "random": random, "method": method, "backbone": class_ or backbone, "kwargs": kwargs,
         "shape": shape,
     }  # fmt: skip
-    reports: dict[str, Diagnosis] = {}
-    notes: dict[str, list[str]] = {}
+    reports, notes = dict[str, Diagnosis](), dict[str, list[str]]()
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         note = f"diagnose {name}: long sequences take minutes; fewer --samples take less"
         console.print(note, markup=False, highlight=False, soft_wrap=True)

@@ -133,8 +133,7 @@ def make_table(
     if not measurements and (train or not is_published):
         raise NothingMeasuredError(f"{table}: no cell is measured, and nothing is published")
     results = publish_table(spec, measurements, Path(out), folder)
-    protocol = cells[0].protocol
-    print_table(results, chosen.profile, protocol, console, chosen.columns)
+    print_table(results, chosen.profile, cells[0].protocol, console, chosen.columns)
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     if failures:

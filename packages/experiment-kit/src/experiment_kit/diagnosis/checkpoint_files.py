@@ -69,7 +69,7 @@ def choose_model(found: Iterable[str], preferred: Sequence[str], origin: str) ->
 def read_weights(path: Path, origin: str) -> dict[str, Any]:
     """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
     if not path.is_file() or not path.stat().st_size:
-        raise UserError(f"{origin} does not exist as a file with content")
+        raise UserError(f"{origin} does not exist, or is no file, or is empty")
     # a damaged archive makes the reader raise anything
     with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
         with path.open("rb") as file:

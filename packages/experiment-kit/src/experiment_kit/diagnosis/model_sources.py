@@ -194,10 +194,9 @@ def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
     if folder is None:
         network = transformers.AutoModel.from_config(transformers.AutoConfig.for_model(name))
     else:
-        options = {"output_loading_info": True, "ignore_mismatched_sizes": True} | _NO_CODE
-        network, loading = transformers.AutoModel.from_pretrained(
-            folder, dtype=torch.float32, **options
-        )
+        options = {"output_loading_info": True, "ignore_mismatched_sizes": True, **_NO_CODE}
+        load = transformers.AutoModel.from_pretrained
+        network, loading = load(folder, dtype=torch.float32, **options)
         missing = {*loading["missing_keys"], *(key for key, *_ in loading["mismatched_keys"])}
         # encoders are published without a pooler
         if lost := sorted(key for key in missing if "pooler" not in key):

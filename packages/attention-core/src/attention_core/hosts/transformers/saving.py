@@ -38,7 +38,7 @@ except ModuleNotFoundError:  # before transformers 5, which renames no weight
 
 
 WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
-ATTACHED = r"(^|\.)(filter|kernel|tokens)\."
+ATTACHED = r"(^|\.)(filter|kernel|tokens)\."  # names of what is attached
 MODULE = "attention_core_models"
 IMPORTS = """# AutoModel.from_pretrained(folder, trust_remote_code=True) loads what is attached, too
 from functools import partial
@@ -149,10 +149,10 @@ def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
     saved: dict[str, Tensor] = {}
     for name in sorted(names):
         with safe_open(cached_file(path, name, **hub), "pt") as tensors:
-            keys = [key for key in tensors.keys() if _is_attached(key)]  # noqa: SIM118
+            keys = [key for key in tensors.keys() if re.search(ATTACHED, key)]  # noqa: SIM118
             saved |= {key: tensors.get_tensor(key) for key in keys}
     for name, weight in model.state_dict().items():
-        if not _is_attached(name):
+        if not re.search(ATTACHED, name):
             continue
         key = next((key for key in _list_saved_names(model, name, weight) if key in saved), None)
         if key is None:
@@ -160,10 +160,6 @@ def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
         fill_tensor(weight, saved.pop(key), name, path)
     if saved:
         raise ValueError(f"{path} has weights that its config does not describe: {min(saved)}")
-
-
-def _is_attached(key: str) -> bool:
-    return re.search(ATTACHED, key) is not None
 
 
 def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:

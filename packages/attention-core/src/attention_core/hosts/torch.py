@@ -145,12 +145,8 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
         masks.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(or_, masks) if masks else None
-    biases = [
-        torch.zeros_like(mask, dtype=q.dtype).masked_fill(mask, -torch.inf)
-        if mask.dtype == torch.bool
-        else mask
-        for mask in masks
-    ]
+    # the logarithm of an allowed pair is 0, that of another one -inf
+    biases = [(~m).to(q.dtype).log() if m.dtype == torch.bool else m for m in masks]
     return reduce(add, biases)
 
 

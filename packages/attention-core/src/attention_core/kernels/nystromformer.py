@@ -122,8 +122,7 @@ class Nystromformer(Kernel):
                 f"{n} tokens are no multiple of {self.landmarks} landmarks, as published "
                 "Nystromformer needs; choose segments real"
             )
-        few = n <= self.landmarks
-        A = Softmax(q, k, valid) if few else self._approximate_map(q, k, valid)
+        A = Softmax(q, k, valid) if n <= self.landmarks else self._approximate_map(q, k, valid)
         return A if self.conv is None else PlusConvolution(A, self.conv, valid)
 
     def _approximate_map(self, q: Tensor, k: Tensor, valid: Tensor | None) -> LandmarkOperator:

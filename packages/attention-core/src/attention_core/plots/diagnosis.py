@@ -28,7 +28,6 @@ CHANGE_COLORS = {
     "norm": "C3",
 }
 Depth = dict[int, Mapping[str, Any]]  # tokens by the number of layers passed
-NAMES_IN_ROW = 3  # names in a row of a legend
 SHARES = ("smoothing", "tied", "sharpening")
 
 
@@ -110,7 +109,7 @@ def _number_layers(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str
 
 
 def _name_bars(axis: Axes) -> None:
-    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=NAMES_IN_ROW, fontsize=7,
+    axis.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.98), ncols=3, fontsize=7,
                 handlelength=1, columnspacing=1)  # fmt: skip
 
 

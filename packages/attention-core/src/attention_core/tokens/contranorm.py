@@ -1,7 +1,7 @@
 """ContraNorm (Guo et al. 2023), https://arxiv.org/abs/2303.06562"""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,7 @@ from attention_core.checks import (
 )
 from attention_core.mechanism import Mechanism
 from attention_core.operators import Softmax, apply_operator
+from attention_core.operators.recomputed import can_recompute
 
 Axis = Literal["token", "feature", "channel"]
 
@@ -26,17 +27,22 @@ class ContraNorm(Mechanism):
     .. math:: z = x - s W x, \qquad W = \mathrm{softmax}(\bar x \bar x^\top / \tau), \quad
         \bar x = x / \|x\|
 
-    followed by a LayerNorm, so that scale 0 is a plain LayerNorm (the ViT module). Options:
-    `dual` adds the softmax over queries, not halved; `pre_norm` uses the unit tokens in place of
-    x; `identity` gives (1 + s) x - s W x; `learnable` makes s a vector over channels, for which the
-    released code drops the "+ x" of `identity`; `positive` stores log s. `norm=False` omits the
-    LayerNorm (BERT, graphs: with `identity`). `axis="feature"` is the released second version, of
-    d x d: x W with W = softmax(unit^T unit / tau) of the unit tokens, from the right. With
-    `axis="channel"` channels are normalized over tokens and contrasted as tokens are: x W^T.
+    and a LayerNorm, so that scale 0 is a plain LayerNorm (the ViT module).
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N), True where a token is valid (the released code
     has no mask, so that a result depends on its batch); edges (B, N, N), True where two nodes are
     joined and therefore not contrasted. O(N) memory unless dual.
+
+    Args:
+        dual: Adds the softmax over queries to W, not halved.
+        identity: Gives z = (1 + s) x - s W x.
+        learnable: Makes s a vector over channels, for which the released code drops the "+ x" of
+            `identity`; with `positive`, log s is stored.
+        pre_norm: Takes the unit tokens in place of x.
+        norm: If false, no LayerNorm follows (BERT, graphs: with `identity`).
+        axis: `feature` is the released second version, of d x d: x W with W = softmax(unit^T unit)
+            of the unit tokens, from the right. With `channel`, channels are normalized over tokens
+            and contrasted as tokens are: x W^T.
 
     Source: eq. 6 of https://arxiv.org/abs/2303.06562
 
@@ -100,12 +106,13 @@ class ContraNorm(Mechanism):
         if self.axis == "channel":
             unit, x = F.normalize(x, dim=-2, eps=1e-12).mT, x.mT
         unit, values = unit.unsqueeze(1), x.unsqueeze(1)  # (B, 1, N, D): fused kernels need heads
-        W = Softmax(unit, unit, allowed, scale=1 / self.temperature)
+        W: Any = Softmax(unit, unit, allowed, scale=1 / self.temperature)
+        # faster on a CPU than a fused kernel, in the memory of twice the tokens at most
+        is_small = can_recompute(unit, unit, values) and unit.shape[-2] <= 2 * unit.shape[-1]
+        W = W.dense() if self.dual or is_small else W
         if self.dual:  # the softmax over queries is the transpose, as the logits are symmetric
-            dense = W.dense()
-            Wx = ((dense + dense.mT) @ values).squeeze(1)
-        else:
-            Wx = apply_operator(W, values).squeeze(1)
+            W = W + W.mT
+        Wx = apply_operator(W, values).squeeze(1)
         return Wx.mT if self.axis == "channel" else Wx
 
     def _allowed_pairs(self, mask: Tensor | None, edges: Tensor | None) -> Tensor | None:

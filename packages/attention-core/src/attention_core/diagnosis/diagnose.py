@@ -32,21 +32,23 @@ def diagnose(
 ) -> Diagnosis:
     """Measure the over-smoothing of a model on a batch: where it arises, and what drives it.
 
-    The model is any that applies attention maps in functions of torch, with filters or without, and
-    is not changed: a pass is recorded as a graph of tensors, and its residual stream, branches and
-    maps are found there. `batch` is what it takes: a tensor, a tuple of arguments or a mapping of
-    keyword arguments. Its `attention_mask` or key padding mask says which tokens are valid. `mask`
-    (B, N) says so for any other model; without either, keys that no query attends to count as
-    padding. `layers` selects attention layers in the order in which the model calls them; all by
-    default. `where` names the attention to measure. `mechanisms` are attached at identity, one
-    after the other, for the report's leverage: GFSA, AttnScale, CenteredAttention, FeatScale and
-    ContraNorm by default; an empty list skips it. `measures="light"` takes tokens and responses
-    alone, without leverage.
+    The model is not changed: a pass is recorded as a graph of tensors, in which its residual
+    stream, branches and maps are found. Memory: the tokens of each step, and the operands of each
+    map, of one slice of the batch.
 
-    Memory: the tokens of each step, and the operands of each map, of one slice of the batch.
+    Args:
+        model: Any that applies attention maps in functions of torch, with filters or without.
+        batch: What the model takes: a tensor, a tuple of arguments or a mapping of keywords.
+        layers: The attention layers to measure, in the order of their calls; all by default.
+        mask: True for valid tokens, (B, N); by default the batch's `attention_mask` or key padding
+            mask, and without either, keys that no query attends to count as padding.
+        mechanisms: Those attached at identity, one by one, for the report's leverage: GFSA,
+            AttnScale, CenteredAttention, FeatScale and ContraNorm by default; [] skips it.
+        where: The attention to measure, as in `attach`.
+        measures: `light` takes tokens and responses alone, without leverage.
 
-    Raises ValueError, in a sentence, for what cannot be measured, such as a model without attention
-    or tokens that are not finite; TypeError for another batch.
+    Raises:
+        ValueError: for a model without attention, and for tokens that are not finite.
 
     Source: https://arxiv.org/abs/2203.05962, https://arxiv.org/abs/2401.04301v2
 

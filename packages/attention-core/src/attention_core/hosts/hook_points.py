@@ -102,10 +102,7 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
     ]
     found: list[list[tuple[nn.Module, HookPoint]]] = []
     for table in TABLES[position]:
-        points = [
-            (module, host.hook_points.get(table, {}).get(find_import_path(module)))
-            for module, host in hosts
-        ]
+        points = ((m, h.hook_points.get(table, {}).get(find_import_path(m))) for m, h in hosts)
         found.append([(module, point) for module, point in points if point is not None])
     return found
 
@@ -187,12 +184,11 @@ def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
         return pairs[:, -1]
     valid = pairs.any(-2)
     # a query that is padding itself may see nothing; a compiler cannot branch on a value
-    if not torch.compiler.is_compiling():
-        differ = (pairs != valid.unsqueeze(-2)) & pairs.any(-1, keepdim=True)
-        if differ.any():
-            raise ValueError(
-                f"the attention mask keeps tokens apart that {tokens} would mix: {ONLY_LAYERSCALE}"
-            )
+    differ = (pairs != valid.unsqueeze(-2)) & pairs.any(-1, keepdim=True)
+    if not torch.compiler.is_compiling() and differ.any():
+        raise ValueError(
+            f"the attention mask keeps tokens apart that {tokens} would mix: {ONLY_LAYERSCALE}"
+        )
     return valid
 
 

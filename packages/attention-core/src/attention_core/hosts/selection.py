@@ -25,7 +25,6 @@ Where = str | type[nn.Module] | Callable[[nn.Module], bool]
 _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
 _CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool|Output")  # no map, or none that is square
-_SHOWN = 3  # classes in a sentence
 # wrappers that read the parameters of a model once, and so never see those of a mechanism
 _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
@@ -190,7 +189,7 @@ def _describe_attention(model: nn.Module) -> str:
     found = find_unknown_attention(model)
     if not found:
         return "no other module is named as attention: pass where=, the class of one with a map"
-    listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:_SHOWN])
+    listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:3])
     for module in found.values():
         if has_square_map(module) is None:
             where = f"where={type(module).__name__!r}"

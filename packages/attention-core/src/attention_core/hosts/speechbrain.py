@@ -139,7 +139,7 @@ def _check_inputs(
 ) -> None:
     check_self_attention(q, k, v)
     tokens = find_active(getattr(proj, "tokens", None))
-    if attn_mask is not None and tokens is not None and not isinstance(tokens, LayerScale):
+    if attn_mask is not None and not isinstance(tokens, LayerScale | None):
         raise ValueError(
             f"attn_mask hides frames from each other, and {type(tokens).__name__} would mix them: "
             f"{ONLY_LAYERSCALE}"

@@ -108,9 +108,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
         tokens = find_active(getattr(self.out_proj, "tokens", None))
-        if tokens is None or isinstance(tokens, LayerScale):
-            return
-        if attn_mask is not None or q.ndim == 2:
+        if (attn_mask is not None or q.ndim == 2) and not isinstance(tokens, LayerScale | None):
             raise ValueError(
                 f"{type(tokens).__name__} needs a batch of sequences without attn_mask, whose "
                 f"hidden tokens it would mix: {ONLY_LAYERSCALE}"

@@ -23,15 +23,20 @@ class Softmax:
 
     .. math:: A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
 
-    Shapes: q (B, H, N, D), k (B, H, M, D); mask broadcasts to (B, H, N, M): boolean (True may
-    attend) or added to the logits (a bias, which may be learned). `scale` is 1/sqrt(D) where None.
-    A row that may attend to nothing is zero.
+    Shapes: q (B, H, N, D), k (B, H, M, D). A row that may attend to nothing is zero.
 
     Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
     causality; each `@` draws its own dropout mask, but on a CPU a polynomial of A draws one. With
     `shares_dropout` all `@` use one mask on every device, as the map is formed once, in O(N M)
-    memory. `allowed` are the pairs that `average` counts, if they are fewer than those that the
-    mask allows.
+    memory.
+
+    Args:
+        mask: Boolean (True may attend), or added to the logits (a bias, which may be learned);
+            broadcasts to (B, H, N, M).
+        is_causal: If true, a query attends to no later key.
+        dropout: The probability with which an entry is dropped.
+        scale: The factor of the logits, 1/sqrt(D) by default.
+        allowed: Pairs that `average` counts, if they are fewer than those that the mask allows.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 

@@ -135,7 +135,8 @@ class VisionClassifier(AttentionModule):
     def setup(self, stage: str) -> None:
         """Set how many batches make the global batch on the available devices."""
         data: Any = getattr(self.trainer, "datamodule", None)
-        if stage != "fit" or data is None:
+        known = hasattr(data, "batch_size")  # own data may have none
+        if stage != "fit" or data is None or not (known or self.global_batch):
             return
         size, devices = data.batch_size, self.trainer.world_size
         if size % 2 and (self.mix.mixup or self.mix.cutmix):

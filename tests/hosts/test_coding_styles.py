@@ -138,7 +138,7 @@ def test_maps_that_are_mixed_over_heads_are_normalized():
     assert len(report.layers) == 2
     for layer in report.layers:
         assert layer.relative_entropy == pytest.approx([1.0] * 4, abs=0.02)
-    assert any("one token alone" in note for note in report.notes)
+    assert any("blocks_token_only.1.attn are not square, and left" in x for x in report.notes)
 
 
 def test_maps_of_channels_are_refused():

@@ -166,12 +166,12 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
 
 def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]) -> Iterator[str]:
     inside = {call for made in sums for call in made.calls}
-    outside = [c.name or "the model" for c in calls if sums and c.is_square and c not in inside]
-    if outside:
-        yield f"no residual stream passes {', '.join(dict.fromkeys(outside))}, which is left out"
-    alone = dict.fromkeys(c.name for c in calls if not c.is_square and 1 in c.shape[-2:])
-    if alone and layers:
-        yield f"{', '.join(alone)} attends with one token alone and is left out"
+    if apart := [c.name or "the model" for c in calls if sums and c.is_square and c not in inside]:
+        yield f"no residual stream passes {', '.join(dict.fromkeys(apart))}, which is left out"
+    crossed = [c for c in calls if not c.is_square and (1 in c.shape[-2:] or c not in inside)]
+    if crossed and layers:  # the attention of a class token, and that of pooled queries
+        names = ", ".join(dict.fromkeys(call.name for call in crossed))
+        yield f"the maps of {names} are not square, and left out"
     known = {layer.call for layer in layers}
     several = [made.calls for made in sums if known < known.union(made.calls)]
     if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:

@@ -1,5 +1,6 @@
 """The diagnosis of a model in any style of code equals numpy on the tensors of its stream."""
 
+import re
 import warnings
 
 import numpy as np
@@ -106,9 +107,10 @@ def test_an_interval_that_holds_a_limit_is_borderline():
             strength = torch.tensor([30.0, 30.0, 0.0, 0.0])[:, None, None]
             return x + strength * (mean + self.attn[i](self.n1[i](x)) * 0)
 
-    verdict = diagnose(Mixed(), make_tokens(), mechanisms=[]).verdict
-    assert "is borderline" in verdict
-    assert "samples would decide" in verdict
+    for shift, limit in ((0, "0.9:"), (4, "0.96:")):  # over-smoothed, or as the input is
+        verdict = diagnose(Mixed(), make_tokens() + shift, mechanisms=[]).verdict
+        assert "is borderline" in verdict
+        assert re.search(f"holds the limit, {limit} about [0-9]+ samples would", verdict)
 
 
 class Gated(Base):
@@ -129,6 +131,16 @@ def test_tokens_without_a_stream_have_no_verdict_and_a_reason(model):
     report = diagnose(model(), make_tokens(), mechanisms=[])
     assert report.verdict.startswith("There is no verdict: no residual stream was found")
     assert len(report.layers) == DEPTH
+
+
+@pytest.mark.parametrize(("name", "size", "options"), [
+    ("efficientformer_l1", 224, {}),  # convolutions, then tokens
+    ("samvit_base_patch16", 64, {"img_size": 64, "depth": 3}),  # a bias of (B H, N, N)
+])  # fmt: skip
+def test_models_of_timm_have_a_verdict(name, size, options):
+    model = pytest.importorskip("timm").create_model(name, **options)
+    report = diagnose(model, torch.randn(2, 3, size, size), mechanisms=[], measures="light")
+    assert report.verdict.startswith("The model")
 
 
 def test_maps_that_are_mixed_over_heads_are_normalized():

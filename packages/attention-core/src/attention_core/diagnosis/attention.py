@@ -172,6 +172,7 @@ def form_map(call: AttentionCall) -> Tensor | None:
         shape = (*q.shape[:-1], k.shape[-2])
         if q.ndim == 3:  # (B H, N, d)
             q, k = q.unsqueeze(1), k.unsqueeze(1)
+            mask = mask.unsqueeze(1) if mask is not None and mask.ndim == 3 else mask
         if mask is not None and mask.ndim >= q.ndim > 4:
             mask = mask.expand(*q.shape[:-1], mask.shape[-1]).flatten(0, -4)
         q, k, scale = q.flatten(0, -4), k.flatten(0, -4), node.kwargs.get("scale")

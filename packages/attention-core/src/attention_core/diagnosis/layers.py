@@ -148,9 +148,8 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
         _, found = planned[place]
         for layer in found:
             layer.stack, layer.segment = stack, place
-        if found:
-            for layer in layers:
-                layer.final = layer.final if layer.stack != stack else None  # an earlier segment
+        for layer in layers if found else ():  # an earlier segment is not the last
+            layer.final = layer.final if layer.stack != stack else None
         layers += found
     has_verdict = bool(layers)
     if not layers:
@@ -253,9 +252,8 @@ def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end
         changes.append(made)
     if closing is not None:
         changes.append(Sum(closing, last))
-    return Layer(
-        call, model.get_submodule(call.name), steps, changes, *_find_axes(model, sums, call)
-    )
+    axes = _find_axes(model, [*group, *sums], call)  # convolutions may come before
+    return Layer(call, model.get_submodule(call.name), steps, changes, *axes)
 
 
 def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:

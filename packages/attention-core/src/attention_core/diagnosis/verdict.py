@@ -100,12 +100,8 @@ def _read_logs(tokens: TokenMeasures) -> torch.Tensor:
 
 
 def classify_smoothing(depth: Depth) -> Kind:
-    """Return what a stack does to its tokens: borderline where an interval holds a limit.
-
-    The cosine has the limit `OVER_SMOOTHED_COSINE`, or that of the first input if it is higher; the
-    factor of HFC/LFC then has `SMOOTHED_FACTOR`.
-    """
-    limit = max(OVER_SMOOTHED_COSINE, depth.cosines[0])
+    """Return what a stack does to its tokens: borderline where an interval holds a limit."""
+    limit = _limit_cosine(depth)
     if depth.cosine.low >= limit:
         return "over-smooths"
     if depth.cosine.holds(limit):
@@ -113,6 +109,11 @@ def classify_smoothing(depth: Depth) -> Kind:
     if depth.factor.high <= SMOOTHED_FACTOR:
         return "smooths"
     return "borderline" if depth.factor.holds(SMOOTHED_FACTOR) else "none"
+
+
+def _limit_cosine(depth: Depth) -> float:
+    """Return the cosine of over-smoothed tokens, or that of the first input if it is higher."""
+    return max(OVER_SMOOTHED_COSINE, depth.cosines[0])
 
 
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
@@ -149,14 +150,14 @@ def _format_interval(interval: Interval) -> str:
 
 def _describe_limit(depth: Depth) -> str:
     """Return about how many samples tell the mean from the limit that its interval holds."""
-    what, interval, limit = "factor of HFC/LFC", depth.factor, SMOOTHED_FACTOR
-    if depth.cosine.holds(max(OVER_SMOOTHED_COSINE, depth.cosines[0])):
-        what, interval, limit = "token cosine", depth.cosine, OVER_SMOOTHED_COSINE
+    what, interval, limit = "token cosine", depth.cosine, _limit_cosine(depth)
+    if not interval.holds(limit):
+        what, interval, limit = "factor of HFC/LFC", depth.factor, SMOOTHED_FACTOR
     distance, more = abs(interval.mean - limit), "more samples"
     if distance >= 1e-6:
         needed = depth.num_samples * ((interval.high - interval.mean) / distance) ** 2
         more = f"about {math.ceil(needed)} samples"
-    return f"The interval of its {what} holds the limit, {limit:g}: {more} would decide."
+    return f"The interval of its {what} holds the limit, {limit:.2g}: {more} would decide."
 
 
 def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:

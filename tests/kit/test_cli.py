@@ -103,6 +103,7 @@ CALLBACKS = "lightning.pytorch.callbacks"
     (f"--model.schedule={{class_path: {SCHEDULE}.OneCycleSchedule, "
      "init_args: {start_divisor: -1}}", "model.schedule.start_divisor must be"),
     ("--trainer.val_check_interval=1000", "`val_check_interval` (1000) must be less than"),
+    ("--trainer.accumulate_grad_batches=-2", "accumulate_grad_batches must be at least 1, got -2"),
     ("--trainer.max_epochs=-1", "trainer: max_epochs or max_steps must bound the run"),
     ("--checkpoint.every_n_steps=-1", "checkpoint.every_n_steps: "),
     (f"--trainer.callbacks=[{{class_path: {CALLBACKS}.EarlyStopping, "
@@ -141,6 +142,8 @@ def test_a_bad_config_is_one_sentence_with_its_file(
 
 def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, read_error) -> None:
     last, best = (finished.checkpoint_folder / f"{name}.ckpt" for name in ("step=156", "best"))
+    again = finished.folder.parents[3], *LONG, f"--ckpt_path={tmp_path}/none.ckpt"
+    assert "none.ckpt is not a whole checkpoint" in read_error(fit, *again, method="gfsa")
     error = read_error(fit, tmp_path, f"--ckpt_path={last}", method="agf")
     assert f"{last} is of another model" in error
     error = read_error(fit, tmp_path, f"--ckpt_path={best}", method="gfsa")

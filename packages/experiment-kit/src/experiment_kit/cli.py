@@ -263,6 +263,8 @@ def execute(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
+            if settings.ckpt_path not in (None, "last"):  # it may be missing
+                find_start_checkpoint(run, settings.ckpt_path, fitting)
             print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():

@@ -92,10 +92,8 @@ class BestCheckpoint(ModelCheckpoint):
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Warn of a run that never validates, as far as its length is known."""
         super().on_train_start(trainer, module)
-        every, epochs = trainer.check_val_every_n_epoch or 0, trainer.max_epochs or -1
-        batches = (trainer.val_check_batch or 0) + (
-            max(1, every) - 1
-        ) * trainer.num_training_batches
+        every, epochs = trainer.check_val_every_n_epoch or 1, trainer.max_epochs or -1
+        batches = (trainer.val_check_batch or 0) + (every - 1) * trainer.num_training_batches
         steps = batches / trainer.accumulate_grad_batches  # to the first; 0 where it is by time
         is_short = 0 < epochs < every or 0 < trainer.max_steps < steps < math.inf
         if trainer.is_global_zero and (is_short or not trainer.enable_validation):

@@ -88,7 +88,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
     given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
-    lists = r"^--(methods|seeds|rows|columns|model)=([^\[].*)"
+    lists = r"^--(methods|seeds|rows|columns)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     if "class_" in parameters:  # a word of Python
         given = [re.sub(r"^--class=", "--class_=", argument) for argument in given]
@@ -110,7 +110,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     elif "files" in parameters:
         given = [*places[:1], json.dumps(places[1:]), *named]
     elif "models" in parameters:
-        given = [json.dumps([name for a in places for name in a.split(",")]), *named]
+        given = [json.dumps([name for a in places for name in environment.split_list(a)]), *named]
     return given
 
 

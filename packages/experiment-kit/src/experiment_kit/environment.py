@@ -5,7 +5,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -52,6 +52,14 @@ def search_working_directory_last() -> None:
 def expand_home(arguments: Iterable[str]) -> list[str]:
     """Replace ~ behind the sign of an option, as in `--folder=~/runs`, which shells leave."""
     return [re.sub("(?<=[=:])~(?=/)", str(Path.home()), argument) for argument in arguments]
+
+
+def split_list(value: Sequence[str] | str) -> list[str]:
+    """Split a,b; not what exists, a path or hf:PATH with a comma in its name."""
+    if not isinstance(value, str):
+        return [*value]
+    is_path = os.path.exists(value) or os.path.exists(value.partition(":")[2])
+    return [value] if is_path else [*filter(None, value.split(","))]
 
 
 def describe_version(package: str) -> str:

@@ -35,6 +35,7 @@ from experiment_kit.app_files import (
     read_entries,
     read_settings,
 )
+from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
 _CLASSES = {  # options, and the packages of their classes
@@ -55,7 +56,7 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
     Those of torch and Lightning are allowed, too. Another class is refused before it is imported,
     in one sentence, and no module of the working directory is found: the file may lie beside it.
     """
-    trusted = list(filter(None, trust.split(",") if isinstance(trust, str) else trust))
+    trusted = split_list(trust)
     set_parsing_settings(import_path_denylist=[])  # else denials only warn
     path, verdicts = sys.path[:], parsing_settings["import_path_verdicts"]
     try:

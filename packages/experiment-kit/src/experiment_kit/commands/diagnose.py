@@ -20,6 +20,7 @@ from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
 from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
 from experiment_kit.diagnosis.model_sources import RANDOM, SAMPLES, load_model
 from experiment_kit.diagnosis.page import write_diagnosis_page
+from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import print_page_table
 from experiment_kit.papers.values import check_name
@@ -76,10 +77,10 @@ def diagnose_models(
         trust: classes, as package.Class, that the files of a run or of save_mechanism may name
             besides ours
     """
-    console, paths = Console(), _list_texts(input)
-    named, skipped = _list_texts(mechanisms), _list_texts(skip)
+    console, paths = Console(), split_list(input)
+    named, skipped = split_list(mechanisms), split_list(skip)
     chosen = [MECHANISMS[check_name(name, MECHANISMS, "value of --mechanisms")] for name in named]
-    attached, trusted = _list_texts(attach), _list_texts(trust)
+    attached, trusted = split_list(attach), split_list(trust)
     for name in skipped:
         check_name(name, ["cls", "registers"], "value of --skip")
     models = models or ([f"class:{class_}"] if class_ else [])
@@ -153,10 +154,6 @@ def mask_prefix(
             return mask
     raise UserError(f"--skip={','.join(skipped)}: {report.model} has no class token or register "
                     "that is known")  # fmt: skip
-
-
-def _list_texts(value: list[str] | str) -> list[str]:
-    return value if isinstance(value, list) else value.split(",") if value else []
 
 
 def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:

@@ -11,6 +11,7 @@ from jsonargparse.typing import PositiveFloat
 from rich.console import Console
 
 from experiment_kit.diagnosis.model_sources import load_model
+from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError
 from experiment_kit.papers.drawings import DRAWINGS
 from experiment_kit.papers.figures import DrawnModel, FigureEntry, find_figures, find_runs
@@ -46,7 +47,7 @@ def make_figure(
         trust: classes, as package.Class, that the configs of runs may name besides ours
     """
     entries = find_figures(figure)
-    names = [model] if isinstance(model, str) and model else [*model]
+    names = split_list(model)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     for name, entry in entries.items():
         path = Path(out or f"{folder}/figures")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from attention_core import AttnScale, attach, spectral
 from attention_core.diagnosis import Diagnosis
 from attention_vision.models.timm_models import build_model
@@ -41,10 +42,17 @@ def folder(tmp_path_factory):
     bert = save_bert(folder / "bert")
     bert.encoder.layer[1].output.dense.weight.data[0, 0] = torch.nan
     bert.save_pretrained(folder / "diverged")
+    bert.register_buffer("SCB", torch.ones(1))
+    bert.save_pretrained(folder / "packed")
     (folder / "texts.txt").write_text("one two three two\ntwo three\nthree three one\n")
     make_image(0, 40).save(folder / "image.png")
     vit = attach(build_model("deit_tiny_patch16_224", 5, 32), AttnScale)
     torch.save({"model": vit.state_dict()}, folder / "vit.pth")
+    torch.save({"conv.weight": torch.ones(9, dtype=torch.int8)}, folder / "a,b.pth")
+    content = bytearray((folder / "vit.pth").read_bytes())
+    content[len(content) // 2] ^= 64
+    (folder / "bit.pth").write_bytes(content)
+    dcp.save(vit.state_dict(), checkpoint_id=folder / "sharded", no_dist=True)
     return folder
 
 
@@ -95,6 +103,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
     (("hf:{folder}/diverged",), "layer 1 (encoder.layer.1.attention.self) is the first whose"),
     (("hf:{folder}",), "config.json"),
+    (("hf:{folder}/packed",), "its weights are in 8 bits, with SCB: save them as float32"),
     (("hf:{folder}/diverged", "--input={folder}/texts.txt"), "has no tokenizer to read --input"),
     (("hf:{folder}/bert", "--input={folder}/texts.txt", "--layers=7:"),
      "layers '7:' names none of the 3 layers"),
@@ -110,6 +119,9 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "no checkpoint with a step"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),
+    (("checkpoint:{folder}/a,b.pth", "--backbone=deit_tiny"), "a,b.pth has conv.weight in 8 bits"),
+    (("checkpoint:{folder}/bit.pth", "--backbone=deit_tiny"), " in it is damaged"),
+    (("checkpoint:{folder}/sharded", "--backbone=deit_tiny"), "0_0.distcp is a part of one: save"),
     (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a readable checkpoint"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:

@@ -137,12 +137,17 @@ def warn_once(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
+def load_data(path: Path | str) -> Any:
+    """Load a file of torch as data, with its checksums; a damaged one raises any error."""
+    if zipfile.is_zipfile(path) and (part := zipfile.ZipFile(path).testzip()):
+        raise ValueError(f"{part} in it is damaged")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end; to resume, also without nan."""
     try:
-        if zipfile.is_zipfile(path) and zipfile.ZipFile(path).testzip():  # torch reads no checksum
-            return False
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = load_data(path)
         states = {"loops", "callbacks", "optimizer_states", "lr_schedulers"} if resumable else set()
         weights = found["state_dict"].values() if resumable else ()
         is_lost = any(x.isnan().any() for x in weights if isinstance(x, torch.Tensor))

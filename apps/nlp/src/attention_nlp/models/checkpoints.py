@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from experiment_kit.data.download import find_packaged_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run import Run
+from experiment_kit.run_files import load_data
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedTokenizerFast
@@ -172,5 +172,5 @@ def _read_checkpoint(path: str) -> dict[str, Any]:
         raise UserError(f"model.weights {path} does not exist")
     # a damaged archive raises errors of many kinds
     with convert_user_errors(Exception, prefix=f"model.weights {path} is no readable checkpoint: "):
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content = load_data(path)
     return content if isinstance(content, dict) else {}

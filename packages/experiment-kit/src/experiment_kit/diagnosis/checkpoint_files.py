@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
+from experiment_kit.run_files import load_data
 
-_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp")
 # where a file of training keeps its weights
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
 PREFIXES = ("", "model.")  # the model's own, beside those of an average or a teacher
@@ -70,16 +71,21 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
     """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
     if not path.is_file() or not path.stat().st_size:
         raise UserError(f"{origin} does not exist, or is no file, or is empty")
+    if path.suffix == ".distcp":
+        join = "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
+        raise UserError(f"{origin} is a part of one: save one file by python -m {join}")
     # a damaged archive makes the reader raise anything
     with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
         with path.open("rb") as file:
             is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
-        if is_safe:
-            return import_library("safetensors.torch").load_file(path)
+        load = import_library("safetensors.torch").load_file if is_safe else load_data
         with torch.serialization.safe_globals([Namespace]):  # options of DeiT's and timm's runs
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            content = load(path)
         parts = {"": content, **content}
         states = {k: x for k, x in parts.items() if isinstance(x, Mapping)}
         found = [k for k, x in states.items() if any(isinstance(t, Tensor) for t in x.values())]
     weights = parts[choose_model(found, (*_WEIGHTS, ""), origin)]
+    for name, x in weights.items():
+        if str(name).endswith("weight") and isinstance(x, Tensor) and x.element_size() == 1:
+            raise UserError(f"{origin} has {name} in 8 bits without its scale: save it as float32")
     return {_WRAPPERS.sub("", str(name)): x for name, x in weights.items()}

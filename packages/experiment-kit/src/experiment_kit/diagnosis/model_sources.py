@@ -99,14 +99,12 @@ def load_source(
     return describe_images(*app.load_network(name, backbone, method))
 
 
-def _fetch_weights(
-    name_files: Callable[[str], Any], name: str, random: bool
-) -> tuple[Path | None, str]:
+def _fetch_weights(find: Callable[[str], Any], name: str, random: bool) -> tuple[Path | None, str]:
     """Return the folder of pretrained weights, or None with a sentence on random ones."""
     if random:
         return None, f"{RANDOM}."
     try:
-        return fetch_hub_files(name_files(name)), ""
+        return fetch_hub_files(find(name)), ""
     except UserError as error:
         return None, f"{RANDOM}: {str(error).rstrip('.')}."
 
@@ -201,6 +199,8 @@ def _load_network(transformers: Any, name: str, folder: Path | None) -> Any:
         # encoders are published without a pooler
         if lost := sorted(key for key in missing if "pooler" not in key):
             raise UserError(f"its weights are of another model: they lack {lost[0]} of this size")
+        if scales := [key for key in loading["unexpected_keys"] if key.endswith("SCB")]:
+            raise UserError(f"its weights are in 8 bits, with {scales[0]}: save them as float32")
     network.config.use_cache = False
     return network.eval()
 
@@ -238,9 +238,8 @@ def _encode_images(network: Any, folder: Path | None, images: Sequence[Any]) -> 
         return {"pixel_values": processor(list(images), return_tensors="pt")["pixel_values"]}
     config, size = network.config, getattr(network.config, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else size
-    return {
-        "pixel_values": _stack_images(images, getattr(config, "num_channels", 3), height, width)
-    }
+    channels = getattr(config, "num_channels", 3)
+    return {"pixel_values": _stack_images(images, channels, height, width)}
 
 
 def _stack_images(images: Sequence[Any], channels: int, height: int, width: int) -> Tensor:

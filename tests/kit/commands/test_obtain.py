@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from experiment_kit.commands import obtain
 from experiment_kit.data.download import Download, HubFiles
+from experiment_kit.errors import UserError
 from experiment_kit.launch.overlays import list_overlays
 from experiment_kit.launch.plan import find_data, load_app
 
@@ -17,6 +18,8 @@ def fetched(tmp_path, monkeypatch) -> list:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def fetch_hub_files(files: HubFiles) -> Path:
+        if "/" not in files.repo:
+            raise UserError("the hub has none")
         fetched.append(files)
         return tmp_path / "commit"
 
@@ -69,3 +72,5 @@ def test_weights_are_those_of_a_backbone_a_timm_model_or_a_repository(
     files = fetched.pop()
     assert (files.repo, files.kind) == (repo, "model")
     assert files.revision.startswith(revision)
+    with pytest.raises(UserError, match=r"no backbone 'bert_bas' \(did you mean .*hub has none"):
+        obtain.obtain_weights("bert_bas")

@@ -11,7 +11,7 @@ from experiment_kit.data.download import (
     fetch_hub_files,
     find_model_files,
 )
-from experiment_kit.errors import UserError, suggest_name
+from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import find_data, load_app
 
@@ -58,12 +58,15 @@ def obtain_weights(model: str) -> None:
     Args:
         model: a name in configs/backbones.yaml, a model of timm, or a repository of the hub
     """
-    overlays = ((app, read_entries(f"{PREFIX}{app}", "backbone")) for app in list_apps())
-    for app in (app for app, known in overlays if model in known):
+    overlays = {app: read_entries(f"{PREFIX}{app}", "backbone") for app in list_apps()}
+    close = suggest_name(model, {name for known in overlays.values() for name in known})
+    for app in (app for app, known in overlays.items() if model in known):
         settings = read_overlay(app, "backbone", model)["model"]
         if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
             model = name
             break
     files = find_model_files(model)
-    folder = fetch_hub_files(files)
+    note = f"no backbone {model!r}{close}: " if "/" not in files.repo else ""
+    with convert_user_errors(UserError, prefix=note):
+        folder = fetch_hub_files(files)
     print(f"{files.repo} at {folder.name}: {folder}")

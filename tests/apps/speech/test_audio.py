@@ -101,6 +101,7 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
     "CAF of a pipe": (put(CAF, ">q", data=-1), N),
     "AIFF of a pipe": (put(AIFF, ">I", FORM=0, SSND=0, at22=0), N),
     "FLAC of a pipe": (FLAC[:21] + bytes([FLAC[21] & 0xF0]) + bytes(4) + FLAC[26:], N),
+    "WAV named .RAW": (WAV, "a header, which .raw has not: name it by its format"),
     "WAV with a tail": (WAV + ID3V1, N),
     "WAV with a wrong size of the whole": (put(WAV, "<I", RIFF=len(WAV)), N),
     "FLAC with tags": (ID3V2 + FLAC + ID3V1, N),
@@ -126,7 +127,7 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
 @pytest.mark.parametrize("case", STRANGE)
 def test_files_of_all_kinds_are_read_whole_or_named(case) -> None:
     content, expected = STRANGE[case]
-    path = write_bytes("a.audio", content)
+    path = write_bytes("a.RAW" if ".RAW" in case else "a.audio", content)
     if isinstance(expected, int):
         wave, rate = read_audio(path)
         assert len(wave) == round(probe_audio(path).seconds * rate) == expected

@@ -145,8 +145,8 @@ def _open_audio(path: str | Path) -> Iterator[Any]:
     """Open the recordings of a file, to be read once from the beginning: all formats allow it."""
     import soundfile
 
-    options: dict[str, Any] = _RAW if Path(path).suffix == ".raw" else {}
     source = _check_header(path)
+    options: dict[str, Any] = _RAW if Path(path).suffix.lower() == ".raw" else {}
     try:
         files = [soundfile.SoundFile(source, **options)]
         if files[0].format not in _FORMATS:
@@ -174,6 +174,8 @@ def _check_header(path: str | Path) -> str | io.BytesIO:
         raise UnusableAudio(path, "an empty file")
     with Path(path).open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         begin = next(filter(None, (begin.match(data) for begin in _BEGINS)), None)
+        if begin and Path(path).suffix.lower() == ".raw":
+            raise UnusableAudio(path, "a header, which .raw has not: name it by its format")
         if begin and begin.re.search(data, begin.end()):
             raise UnusableAudio(path, "several audio files joined in one")
         if data[:4] == b"OggS" and _is_cut_ogg(data):

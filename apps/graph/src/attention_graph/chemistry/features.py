@@ -3,6 +3,7 @@
 https://github.com/snap-stanford/ogb, https://arxiv.org/abs/2003.00982
 """
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,8 @@ ZINC_ATOMS = (
     "C H1 -", "P H1 +",
 )  # fmt: skip
 _ZINC_CODES = {name: code for code, name in enumerate(ZINC_ATOMS)}
+
+_SMILES = re.compile(r"[!-~]*([ \t].*)?")  # RDKit drops other characters at its ends, and lines
 
 # From RDKit's numbers to those of OGB's vocabularies. Hybridization: none, S, SP, SP2, SP3, SP2D,
 # SP3D, SP3D2, other; of these OGB has SP, SP2, SP3, SP3D, SP3D2, and 5 for others.
@@ -48,7 +51,7 @@ def parse_smiles(smiles: str) -> "Mol":
 
     with rdBase.BlockLogs():
         mol = Chem.MolFromSmiles(smiles)
-    if mol is None:
+    if mol is None or not _SMILES.fullmatch(smiles):
         raise UnusableMolecule(f"{smiles[:80]!r} is not a valid SMILES", "an invalid SMILES")
     return mol
 

@@ -67,6 +67,8 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
     (root / "named.txt").write_text("one\ttwo\nthree\n")
     with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
         data.read_files([root / "named.txt"])
+    with pytest.raises(UserError, match=r"mine.csv is no list of texts: write one in a line"):
+        data.read_files([root / "mine.csv"])
     assert Glue("rte").label_names == ("entailment", "not_entailment")
     assert SuperGlue("boolq").label_names == ["False", "True"]
     assert SuperGlue("copa").count_fields() == 4

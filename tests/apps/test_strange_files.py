@@ -135,6 +135,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("csv_text", 'text,label\na,b\n"c,d\ne,f\n', "line 3: unexpected end of data"),
     ("csv_text", 'text,label\n"So" he said,b\n', "line 2: ',' expected after '\"': put a text"),
     ("csv_text", "text,label\nx,\n", "texts.csv, line 2: label is empty"),
+    ("csv_text", "text,label\na,b\ntext, label\n", "line 3 is the header again: remove it"),
     ("csv_text", "text,label\nNA,nan\n", [["nan", "NA"]]),
     ("csv_text", "text,label\n", "texts.csv has no rows"),
     ("csv_text", "", "texts.csv is empty"),

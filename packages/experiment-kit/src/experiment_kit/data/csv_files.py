@@ -56,6 +56,8 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
             end, cells = header.line_num + reader.line_num, [cell.strip() for cell in row]
             where, hint = f"{path}, line {end}", "put quotes around a text with commas"
             check_width(cells, names, where, hint)
+            if cells == names:
+                raise UserError(f"{where} is the header again: remove it")
             if any(cells):
                 yield end, [*cells, *[""] * (len(names) - len(cells))][: len(names)]
     except csv.Error as error:

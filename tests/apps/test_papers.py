@@ -17,7 +17,7 @@ from experiment_kit.launch.overlays import (
 from experiment_kit.launch.plan import load_app, plan_runs
 from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.results import CELL, read_results
-from experiment_kit.papers.spec import Cell, find_spec, load_spec
+from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
 RESULTS = Path("docs/results")
@@ -27,10 +27,6 @@ SPECS = [path for app in list_apps() for path in find_table_specs(app)]
 
 def list_cells(table: str, rows: list[str] | None = None):
     return find_spec(table).list_cells(seeds=[0], rows=rows)
-
-
-def count_runs(cells: list[Cell]) -> int:
-    return len({run.folder for run in plan_runs(cell.experiment for cell in cells).values()})
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
@@ -70,7 +66,8 @@ def test_a_table_that_is_part_of_another_shares_its_runs(part: str, whole: str) 
 ])  # fmt: skip
 def test_columns_that_show_one_run_share_it(table, rows, cells_of_a_run) -> None:
     cells = list_cells(table, rows=rows)
-    assert count_runs(cells) * cells_of_a_run == len(cells)
+    folders = {run.folder for run in plan_runs(cell.experiment for cell in cells).values()}
+    assert len(folders) * cells_of_a_run == len(cells)
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)

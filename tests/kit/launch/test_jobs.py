@@ -81,10 +81,6 @@ def launch(folder: Path, *actions: str, **environment: str) -> Iterator[Any]:
         yield process, found
 
 
-def list_processes(found: list[Job]) -> list[psutil.Process]:
-    return [psutil.Process(number) for job in found for number in read_starts(job)[0]]
-
-
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("signals", "grace"), [
     ([signal.SIGTERM], 1.0),
@@ -95,7 +91,7 @@ def test_runs_that_are_deaf_or_stopped_are_killed_with_their_launcher(
     signals, grace, tmp_path
 ) -> None:
     with launch(tmp_path, "deaf", "stopped", "save", ALLPASS_GRACE=str(grace)) as (process, found):
-        children = list_processes(found)
+        children = [psutil.Process(number) for job in found for number in read_starts(job)[0]]
         began = time.monotonic()
         for number in signals:
             os.kill(process.pid, number)

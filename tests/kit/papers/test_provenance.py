@@ -106,7 +106,7 @@ def test_a_line_that_was_changed_is_named(out, damage):
     path = out / "runs.jsonl"
     text = path.read_text()
     path.write_text({"edit": text.replace("0.75", "0.95"), "cut": text[:-50]}[damage])
-    with pytest.raises(UserError, match=f"{path}, line 1, (is no run|was edited)"):
+    with pytest.raises(UserError, match=f"{path}, line 1,? (is no run|was edited)"):
         provenance.read_runs(out)
 
 

@@ -33,9 +33,7 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
 
         is_own = run[kind] not in (*entries, kind)
         if not is_own and not (run[kind] in entries and fits(run[kind])):
-            settings = {
-                name: find_config(package, f"{kind}/{name}") for name in entries if fits(name)
-            }
+            settings = {n: find_config(package, f"{kind}/{n}") for n in entries if fits(n)}
             alike = [name for name, entry in settings.items() if _contains(config, entry)]
             best = max(alike, key=lambda name: len(str(settings[name])), default="")
             run[kind] = best or re.sub(r"[^\w.-]+", "", describe(config))[:60]

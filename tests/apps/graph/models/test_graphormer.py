@@ -75,16 +75,13 @@ def test_the_bias_equals_the_reference(variant, shapes) -> None:
     assert_close(*(select_valid_rows(rows, batch) for rows in both), rtol=1e-6, atol=1e-6)
 
 
-def select_steps(batch: Batch) -> Steps:
-    return Steps(batch.pair, batch.parent, batch.bond, batch.weight, batch.sizes)
-
-
 @settings(max_examples=20, deadline=None)
 @given(shapes=SMALL)
 def test_sums_along_paths_and_their_gradient(shapes) -> None:
     batch = make_batch(shapes)
     messages = torch.randn(2, len(batch.bonds), HEADS).double().requires_grad_()
-    sum_messages = partial(sum_along_paths, steps=select_steps(batch), num_pairs=batch.hops.numel())
+    steps = Steps(batch.pair, batch.parent, batch.bond, batch.weight, batch.sizes)
+    sum_messages = partial(sum_along_paths, steps=steps, num_pairs=batch.hops.numel())
     S = sum_messages(messages)
     sizes = torch.tensor(batch.sizes, dtype=torch.long)
     hop = torch.arange(1, len(sizes) + 1).repeat_interleave(sizes)

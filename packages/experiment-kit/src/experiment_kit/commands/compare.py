@@ -13,7 +13,7 @@ from typing import Any
 from rich.markup import escape
 
 from experiment_kit.errors import NothingMeasuredError, UserError
-from experiment_kit.launch.execute import print_plan, run_missing
+from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
@@ -98,10 +98,7 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
         refuse_absent_data(missing)
         failures = run_missing(runs, chosen)
     show_comparison(runs, own, chosen, "grid.html" if grid else "compare.html")
-    if failures:
-        raise UserError(
-            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the table"
-        )
+    refuse_failures(failures, "table")
 
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:

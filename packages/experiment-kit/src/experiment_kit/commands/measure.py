@@ -86,10 +86,8 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
             if layer.projected is not None:
                 H = spectral.value_output_eigenvalues(*layer.projected[:3])
                 A = torch.linalg.eigvals(layer.A.double())
-                shares = [
-                    spectral.dominating_eigenvalue_shares(H, A, count_zeros=zeros)
-                    for zeros in (True, False)
-                ]
+                share = partial(spectral.dominating_eigenvalue_shares, H, A)
+                shares = share(count_zeros=True), share(count_zeros=False)
                 found.append(torch.cat(shares).tolist())
     return found
 
@@ -116,10 +114,8 @@ def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any
     """Yield batches of `count` samples in all; the last one is cut to fit."""
     for batch in batches:
         yield [part[:count] for part in batch]
-        if count is not None:
-            count -= len(batch[0])
-            if count <= 0:
-                return
+        if count is not None and (count := count - len(batch[0])) <= 0:
+            return
 
 
 def _parse_options(

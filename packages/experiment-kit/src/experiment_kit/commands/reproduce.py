@@ -16,8 +16,7 @@ from experiment_kit.commands.table import (
     read_measurements,
     select_runnable,
 )
-from experiment_kit.errors import UserError
-from experiment_kit.launch.execute import print_plan, run_missing
+from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, find_data, plan_runs
@@ -85,10 +84,7 @@ def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
     notes = {table.spec.table: table.note for table in tables}
     write_index(root / "tables", root / "index.md", notes)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
-    if failures:
-        raise UserError(
-            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the index"
-        )
+    refuse_failures(failures, "index")
 
 
 @cache

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from experiment_kit.commands.search import Search
 from experiment_kit.errors import NothingMeasuredError, UserError
-from experiment_kit.launch.execute import print_plan, run_missing
+from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
@@ -136,10 +136,7 @@ def make_table(
     print_table(results, chosen.profile, cells[0].protocol, console, chosen.columns)
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
-    if failures:
-        raise UserError(
-            f"{failures} run{'s' * (failures != 1)} did not finish; the others are in the table"
-        )
+    refuse_failures(failures, "table")
 
 
 def select_options(cells: Sequence[Cell], searches: Mapping[Place, Search]) -> list[Cell]:

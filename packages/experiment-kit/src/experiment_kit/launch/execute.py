@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from experiment_kit.errors import UserError
 from experiment_kit.launch import overlays
 from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_last_line, run_jobs
 from experiment_kit.launch.options import LaunchOptions
@@ -52,6 +53,13 @@ def run_missing(runs: Runs, options: LaunchOptions) -> int:
         jobs = [*_list_measurements(runs, options.folder, source)]
         failures += run_with_progress(jobs, options, 1)
     return failures
+
+
+def refuse_failures(count: int, place: str) -> None:
+    """Raise UserError for runs that did not finish; `place` has the others."""
+    if count:
+        runs = f"{count} run{'s' * (count != 1)}"
+        raise UserError(f"{runs} did not finish; the others are in the {place}")
 
 
 def list_training_jobs(runs: Runs, folder: str) -> list[Job]:

@@ -100,9 +100,8 @@ class OverlayOptions:
         chosen: dict[str, Any] = choose_overlays(
             self.app, self.data, self.protocol, method=methods[-1], **names
         )
-        seeds = (
-            choose_seeds(self.app, [0], method=methods[-1], **chosen) if seeds is None else seeds
-        )
+        if seeds is None:
+            seeds = choose_seeds(self.app, [0], method=methods[-1], **chosen)
         check_seeds(seeds)
         make = [(seed, method) for seed in seeds for method in methods]
         return [Experiment(app=self.app, method=m, seed=s, args=extra, **chosen) for s, m in make]

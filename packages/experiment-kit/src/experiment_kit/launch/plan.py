@@ -130,7 +130,11 @@ class ConfigPlanner:
         seeds = [a for a in arguments if a.startswith("--seed_everything=")]
         others = tuple(a for a in arguments if a not in seeds)
         if others not in self.configs:
-            self.configs[others] = self._parse_config(others)
+            if self.cli is None:
+                self.cli = AppCLI(self.app, ["fit", *others])
+            else:
+                self.cli.parse_fit(others)
+            self.configs[others] = self.cli.read_settings()
         config = dict(self.configs[others])
         if seeds:
             config["seed_everything"] = seed = int(seeds[-1].partition("=")[2])
@@ -139,13 +143,6 @@ class ConfigPlanner:
                 if source == "seed_everything" and name in (read_option(config, holder) or {}):
                     set_option(config, target, seed)
         return config
-
-    def _parse_config(self, arguments: Sequence[str]) -> dict[str, Any]:
-        if self.cli is None:
-            self.cli = AppCLI(self.app, ["fit", *arguments])
-        else:
-            self.cli.parse_fit(arguments)
-        return self.cli.read_settings()
 
 
 def set_option(config: dict[str, Any], option: str, value: Any) -> None:

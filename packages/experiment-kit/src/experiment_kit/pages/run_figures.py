@@ -99,9 +99,8 @@ def average_curves(records: Sequence[RunRecord]) -> dict[str, pd.DataFrame]:
             frames[tag] = pd.DataFrame({"mean": x.mean(1), "low": x.min(1), "high": x.max(1)})
     loss = frames.get("train/loss", pd.DataFrame())
     if len(loss) >= MIN_SMOOTHED:
-        frames["train/loss"] = loss.rolling(
-            max(3, len(loss) // 20), center=True, min_periods=1
-        ).mean()
+        window = loss.rolling(max(3, len(loss) // 20), center=True, min_periods=1)
+        frames["train/loss"] = window.mean()
     return {tag: frame for tag, frame in frames.items() if not frame.empty}
 
 

@@ -158,9 +158,7 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
 def _build_parser(app: str) -> tuple[AppCLI, Namespace]:
     """Return a parser of an app, and the options that count no product."""
     cli = AppCLI(load_app(app), ["fit", *overlay_arguments(app, **choose_overlays(app, None))])
-    others = {
-        key: value for key, value in vars(cli.settings).items() if key not in ("model", "data")
-    }
+    others = {k: value for k, value in vars(cli.settings).items() if k not in ("model", "data")}
     return cli, Namespace(others)
 
 

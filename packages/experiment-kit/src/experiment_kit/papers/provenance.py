@@ -77,9 +77,7 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
     path = out / RUNS
     lines = path.read_bytes().splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
-        with convert_user_errors(
-            ValueError, KeyError, prefix=f"{path}, line {number}, is no run: "
-        ):
+        with convert_user_errors(ValueError, KeyError, prefix=f"{path}, line {number} is no run: "):
             run = json.loads(line)
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         result = run.get("result", {})

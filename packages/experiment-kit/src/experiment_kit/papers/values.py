@@ -43,9 +43,7 @@ def disambiguate(
             for name, row in zip(found, facts, strict=True)
         ]
     counts = [found[: i + 1].count(name) for i, name in enumerate(found)]
-    return [
-        number.format(name, n) if n > 1 else name for name, n in zip(found, counts, strict=True)
-    ]
+    return [number.format(x, n) if n > 1 else x for x, n in zip(found, counts, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from abc import ABC
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -72,10 +71,11 @@ class AttentionModule(LightningModule, ABC):
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
-        if dropout_mask is not None:
-            filter = partial(_build_dropping_filter, filter, dropout_mask)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
+        if dropout_mask is not None:
+            change = share_dropout if dropout_mask == "shared" else dropout_on_H
+            self.slots["filter"] = lambda num_heads: change(filter(num_heads))
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_norm_and_bias, self.schedule = decay_norm_and_bias, schedule
         self.learning_rate: float | None = None  # set by Tuner.lr_find, else that of the optimizer
@@ -147,10 +147,3 @@ class AttentionModule(LightningModule, ABC):
     def efficiency_network(self) -> nn.Module:
         """Return the network whose efficiency is measured."""
         return getattr(self, "model", self)
-
-
-def _build_dropping_filter(
-    build_filter: Callable[[int], nn.Module], dropout_mask: str, num_heads: int
-) -> nn.Module:
-    change = share_dropout if dropout_mask == "shared" else dropout_on_H
-    return change(build_filter(num_heads))

@@ -73,6 +73,7 @@ def read_index(path: Path, file_column: str, text_column: str) -> dict[str, str]
     """Read the texts of the recordings by their files."""
     texts: dict[str, str] = {}
     for line, (file, text) in read_csv_cells(path, (file_column, text_column)):
+        file = str(Path(file))  # ./a.wav is a.wav
         if file in texts or not (path.parent / file).is_file():
             problem = "is named twice" if file in texts else "does not exist"
             raise UserError(f"{path}, line {line}: {file} {problem}")

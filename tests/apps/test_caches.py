@@ -47,10 +47,6 @@ def pack_tokens() -> Any:
     return [(packed / split).read_bytes() for split in SPLITS], data.tokenizer.get_vocab()
 
 
-def train_word_pieces() -> Any:
-    return train_cached_tokenizer(Path("runs"), "bert", TEXTS, 60, TEXTS).get_vocab()
-
-
 def write_corpus() -> Any:
     folder = make_corpus(Path("runs"), 10)
     files = sorted(path for path in folder.rglob("*.*") if path.parent != folder)
@@ -63,7 +59,9 @@ CACHES: dict[str, Callable[[], Any]] = {
     "speech tokenizer": lambda: Tokenizer(train_tokenizer(TEXTS, 40, "char", Path("runs"))).pieces,
     "synthetic speech": write_corpus,
     "tokens": pack_tokens,
-    "tokenizer of texts": train_word_pieces,
+    "tokenizer of texts": lambda: train_cached_tokenizer(
+        Path("runs"), "bert", TEXTS, 60, TEXTS
+    ).get_vocab(),
 }
 
 

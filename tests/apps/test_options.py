@@ -34,5 +34,6 @@ def test_every_option_has_a_description(kind: Any) -> None:
 def test_help_lists_the_mechanisms_of_a_slot_and_not_all_modules(case: Any) -> None:
     text = " ".join(case.cli.subparser.format_help().split())
     assert text.startswith(f"usage: attention-{case.name} ")
+    assert type(case.cli.subparser)().prog == "attention-<app> ..."  # as in --data.help CLASS
     assert "such as AttnScale, CenteredAttention, GFSA, " in text
     assert "torch.nn.Identity" not in text

@@ -193,8 +193,9 @@ class ConfigParser(LightningArgumentParser):
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
-        defaults = {"exit_on_error": False, "allow_abbrev": False}
-        super().__init__(**defaults | {"formatter_class": SlotHelpFormatter} | kwargs)
+        defaults: dict[str, Any] = {"prog": "attention-<app> ...", "exit_on_error": False}
+        defaults |= {"allow_abbrev": False, "formatter_class": SlotHelpFormatter}
+        super().__init__(**defaults | kwargs)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions in place of classes."""

@@ -137,7 +137,7 @@ def warn_once(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr)
 
 
-def load_data(path: Path | str) -> Any:
+def load_torch_file(path: Path | str) -> Any:
     """Load a file of torch as data, with its checksums; a damaged one raises any error."""
     if zipfile.is_zipfile(path) and (part := zipfile.ZipFile(path).testzip()):
         raise ValueError(f"{part} in it is damaged")
@@ -147,7 +147,7 @@ def load_data(path: Path | str) -> Any:
 def is_whole_checkpoint(path: Path, resumable: bool = False) -> bool:
     """Return True for a checkpoint that can be read to its end; to resume, also without nan."""
     try:
-        found = load_data(path)
+        found = load_torch_file(path)
         states = {"loops", "callbacks", "optimizer_states", "lr_schedulers"} if resumable else set()
         weights = found["state_dict"].values() if resumable else ()
         is_lost = any(x.isnan().any() for x in weights if isinstance(x, torch.Tensor))

@@ -12,7 +12,7 @@ import transformers
 from experiment_kit.data.download import find_packaged_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run import Run
-from experiment_kit.run_files import load_data
+from experiment_kit.run_files import load_torch_file
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedTokenizerFast
@@ -172,5 +172,5 @@ def _read_checkpoint(path: str) -> dict[str, Any]:
         raise UserError(f"model.weights {path} does not exist")
     # a damaged archive raises errors of many kinds
     with convert_user_errors(Exception, prefix=f"model.weights {path} is no readable checkpoint: "):
-        content = load_data(path)
+        content = load_torch_file(path)
     return content if isinstance(content, dict) else {}

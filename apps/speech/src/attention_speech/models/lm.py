@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from attention_core.checks import check_heads, check_probabilities, check_sizes
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.run_files import load_data
+from experiment_kit.run_files import load_torch_file
 from torch import Tensor, nn
 
 from attention_speech.tokenizer import Tokenizer
@@ -79,7 +79,7 @@ def load_language_model(path: str | Path, tokenizer: Tokenizer) -> nn.Module:
     )
     # a file that is no checkpoint raises errors of many kinds
     with convert_user_errors(Exception, prefix=f"{text}: "):
-        content = load_data(path)
+        content = load_torch_file(path)
         if "config" not in content:
             content = convert_speechbrain_weights(content)
         config, weights = LanguageModelConfig(**content["config"]), content["state_dict"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.run_files import load_data
+from experiment_kit.run_files import load_torch_file
 
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp")
 # where a file of training keeps its weights
@@ -78,7 +78,7 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
     with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
         with path.open("rb") as file:
             is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
-        load = import_library("safetensors.torch").load_file if is_safe else load_data
+        load = import_library("safetensors.torch").load_file if is_safe else load_torch_file
         with torch.serialization.safe_globals([Namespace]):  # options of DeiT's and timm's runs
             content = load(path)
         parts = {"": content, **content}

@@ -45,7 +45,8 @@ TINY = (
 
 
 def fit(folder: Path, batch: int, steps: int, *extra: str) -> None:
-    size = (f"--data.init_args.batch_size={batch}", f"--trainer.limit_train_batches={steps}")
+    size = [f"--data.init_args.batch_size={batch}", f"--trainer.limit_train_batches={steps}"]
+    size += [f"--trainer.limit_{split}_batches={32 // batch}" for split in ("val", "test")]
     chosen = {"data": "digits", "backbone": "vit_tiny", "method": "gfsa"}
     options = (*TINY, *size, f"--run.folder={folder}", *extra)
     run_app(APP, ["fit", *overlay_arguments("vision", options, **chosen)])

@@ -58,7 +58,7 @@ def time_run(app: AppSpec, overlays: tuple[str, ...], device: str, quick: bool) 
     with tempfile.TemporaryDirectory() as folder:
         configs = [part for name in ("base", *overlays) for part in ("-c", name)]
         accelerator = "gpu" if device == "cuda" else device
-        options = {"accelerator": accelerator, "max_steps": 4 if quick else STEPS}
+        options = {"accelerator": accelerator, "max_steps": 3 if quick else STEPS}
         options |= {"max_epochs": -1, "limit_val_batches": 0, "enable_progress_bar": "false"}
         given = [f"--trainer.{key}={value}" for key, value in options.items()]
         cli = AppCLI(

@@ -20,7 +20,7 @@ from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import compare_with_aim, format_noise, interleave_runs
 from rich.table import Table
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
 # the 270 samples make 17 batches: three epochs are 51 steps, so that the monitor, which measures
 # every 50 steps, measures once
@@ -102,6 +102,8 @@ def build_tables(device: str, quick: bool) -> list[Table]:
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     data = UEA("JapaneseVowels", protocol="test", max_length=29)
     data.setup("fit")
+    if quick:
+        data.splits["train"] = Subset(data.splits["train"], range(20))
     stacks: dict[str, Callbacks] = {
         "Lightning, logging": lambda run: [],
         "+ default callbacks": list_callbacks,

@@ -1,13 +1,15 @@
 """Each patch of Lightning, in a trainer that runs, and of jsonargparse."""
 
 import typing
+from argparse import ArgumentError
 
 import pytest
 import torch
 from experiment_kit.cli import AppCLI
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import default_callbacks
-from experiment_kit.training.lightning_patches import UnfuseForClipping
+from experiment_kit.training.lightning_patches import UnfuseForClipping, remember_options
+from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningModule
 from lightning.pytorch.plugins.precision import MixedPrecision
 from torch import nn
@@ -89,3 +91,12 @@ def parse():
 def test_a_whole_number_is_an_int_and_a_share_a_float(parse, option, text, kind) -> None:
     found = parse(f"--trainer.{option}={text}")[option]
     assert (type(found), found) == (kind, kind(text))
+
+
+def test_an_option_may_be_added_to_a_parser() -> None:
+    remember_options()
+    parser = ArgumentParser(exit_on_error=False)
+    with pytest.raises(ArgumentError, match="'late' is not accepted"):
+        parser.parse_object({"late": 1})
+    parser.add_argument("--late", type=int)
+    assert parser.parse_object({"late": 1}).late == 1

@@ -115,9 +115,8 @@ def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
         if not absent:
             raise
         names = " and ".join(absent)
-        raise UserError(
-            f"data: the model needs {names}: make it an attribute of the class"
-        ) from error
+        text = f"data: the model needs {names}: make it an attribute of the class"
+        raise UserError(text) from error
 
 
 def copy_last_state(source: Run, run: Run, config: Mapping[str, Any]) -> None:

@@ -70,6 +70,7 @@ class AppCLI(LightningCLI):
             self.arguments = [a for a in self.arguments if "--trust=" not in a]
             self.restrict = partial(restrict_classes, self.source / "config.yaml", ",".join(trust))
         patches.prefer_int_in_unions()
+        patches.remember_options()
         with self.restrict():
             self.arguments, self.own_model = take_model(self.arguments)
             super().__init__(

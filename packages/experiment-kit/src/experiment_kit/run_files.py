@@ -36,9 +36,8 @@ def _read_file(path: Path, remedy: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(path.read_text(encoding="utf-8")) if path.exists() else None
     except (OSError, ValueError, yaml.YAMLError) as error:
-        raise UserError(
-            f"{path} cannot be read ({shorten_text(str(error), 100)}): {remedy}"
-        ) from error
+        reason = shorten_text(str(error), 100)
+        raise UserError(f"{path} cannot be read ({reason}): {remedy}") from error
 
 
 def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:

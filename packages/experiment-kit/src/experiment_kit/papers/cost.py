@@ -6,7 +6,6 @@ import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from pydoc import locate
 from typing import Any
@@ -19,7 +18,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
-from experiment_kit.cli import AppCLI
 from experiment_kit.data.download import (
     PRETRAINED,
     WEIGHT_PACKAGES,
@@ -28,18 +26,14 @@ from experiment_kit.data.download import (
     name_model_files,
 )
 from experiment_kit.errors import UserError
-from experiment_kit.launch.overlays import (
-    choose_overlays,
-    overlay_arguments,
-    read_defaults,
-    read_overlay,
-)
+from experiment_kit.launch.overlays import read_defaults, read_overlay
 from experiment_kit.launch.plan import (
     Experiment,
     count_samples,
     find_absent_data,
     find_data,
     load_app,
+    load_planner,
     plan_configs_and_runs,
 )
 from experiment_kit.pages.tables import PageTable
@@ -137,14 +131,14 @@ def _drop_free(value: Any, free: Collection[str] = _FREE) -> Any:
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
     """Count the multiply-adds of a forward pass of one sample; None if this fails."""
-    cli, base = _build_parser(name)
+    cli: Any = load_planner(name).cli  # which has parsed this config, and maybe others after it
+    others = {k: v for k, v in vars(cli.settings).items() if k not in ("model", "data")}
     files = {key.partition(".")[2] for key in load_app(name).hashed_files}
     model = {k: None if k in files else value for k, value in config["model"].items()}
     try:
         with torch.device("meta"), warnings.catch_warnings(action="ignore"):
-            parsed = cli._parser("fit").parse_object(
-                {"model": model, "data": config["data"]}, cfg_base=base, defaults=False
-            )
+            own, base = {"model": model, "data": config["data"]}, Namespace(others)
+            parsed = cli.subparser.parse_object(own, cfg_base=base, defaults=False)
             cli.config = Namespace(subcommand="fit", fit=parsed)
             module, data = cli.build_model_and_data(shape_only=True)
             network = module.efficiency_network().eval().requires_grad_(False)
@@ -152,14 +146,6 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
             return measure_flops(network, lambda: network(*inputs)) // 2
     except (UserError, NotImplementedError, RuntimeError, OSError):  # needs data or a vocabulary
         return None
-
-
-@cache
-def _build_parser(app: str) -> tuple[AppCLI, Namespace]:
-    """Return a parser of an app, and the options that count no product."""
-    cli = AppCLI(load_app(app), ["fit", *overlay_arguments(app, **choose_overlays(app, None))])
-    others = {k: value for k, value in vars(cli.settings).items() if k not in ("model", "data")}
-    return cli, Namespace(others)
 
 
 def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> int | None:

@@ -11,6 +11,7 @@ import sys
 from argparse import ArgumentError
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,11 +23,11 @@ import yaml
 from attention_core import diagnose
 from experiment_kit.__main__ import main
 from experiment_kit.app_files import ROW
-from experiment_kit.commands.disagreements import list_disagreements
+from experiment_kit.commands import disagreements
 from experiment_kit.diagnosis.model_sources import load_model, load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS
-from experiment_kit.launch.plan import find_data, load_app
+from experiment_kit.launch.plan import answer_batches, find_data, load_app
 from experiment_kit.papers.figures import DrawnModel
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
@@ -276,8 +277,13 @@ def test_a_finished_run_is_diagnosed(finished) -> None:
     assert drawn == pytest.approx(np.average(curves, axis=0, weights=counts), rel=1e-5)
 
 
-def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys) -> None:
+def test_runs_with_other_weights_disagree_on_samples(
+    finished, tmp_path, capsys, monkeypatch
+) -> None:
     _, run = finished
+    monkeypatch.setattr(  # the first batches are enough
+        disagreements, "answer_batches", lambda *given: islice(answer_batches(*given), 9)
+    )
     other, out = tmp_path / run.folder.name, tmp_path / "all.csv"
     shutil.copytree(run.folder, other)
     for path in other.rglob("*.ckpt"):
@@ -286,13 +292,13 @@ def test_runs_with_other_weights_disagree_on_samples(finished, tmp_path, capsys)
             if value.is_floating_point():
                 value += torch.randn_like(value)
         torch.save(checkpoint, path)
-    list_disagreements(str(run.folder), str(other), out=str(out), limit=1)
+    disagreements.list_disagreements(str(run.folder), str(other), out=str(out), limit=1)
     head, *rows = csv.reader(out.open())
     assert head[:3] == ["sample", "input", "target"]
     assert 0 < len(rows) == len({row[0] for row in rows})
     assert all(a != b for *_, a, b in rows)
     assert f"{len(rows)} of " in capsys.readouterr().out
-    list_disagreements(str(run.folder), str(run.folder), split="val")
+    disagreements.list_disagreements(str(run.folder), str(run.folder), split="val")
     assert "0 of " in capsys.readouterr().out
 
 

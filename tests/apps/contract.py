@@ -82,8 +82,8 @@ class AppCase:
 
     def build(self, arguments: Sequence[str]) -> Any:
         """The model and the data of a command line."""
-        parser = self.cli.parser
-        return parser.instantiate_classes(parser.parse_args(["fit", *arguments])).fit
+        parser = self.cli.subparser
+        return parser.instantiate_classes(parser.parse_args([*arguments]))
 
     def model(self, *extra: str, **chosen: str) -> Any:
         return self.build(self.arguments(*extra, **chosen)).model

@@ -1,24 +1,19 @@
 """Tables show the printed rows and columns, share their runs and have the printed units."""
 
-from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.cli import AppCLI
-from experiment_kit.launch.overlays import (
-    choose_overlays,
-    fill_defaults,
-    overlay_arguments,
-    read_defaults,
-)
-from experiment_kit.launch.plan import load_app, plan_runs
+from experiment_kit.launch.overlays import choose_overlays
+from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.provenance import read_runs
 from experiment_kit.papers.results import CELL, read_results
 from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
+
+from tests.apps.cases import CASES
 
 RESULTS = Path("docs/results")
 PUBLISHED = read_runs(RESULTS)
@@ -104,13 +99,7 @@ def test_a_published_config_parses_with_its_app_of_today(run: str, tmp_path: Pat
     app, config = PUBLISHED[run]["app"], PUBLISHED[run]["config"]
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
-    parsed = load_parser(app).parse_args(["fit", f"--config={path}"]).fit
+    (cli,) = (case.cli for case in CASES if case.name == app)
+    parsed = cli.subparser.parse_args([f"--config={path}"])
     assert parsed.run.method == config["run"]["method"]
     assert parsed.seed_everything == config["seed_everything"]
-
-
-@cache
-def load_parser(app: str):
-    defaults = {"data": read_defaults(app)["data"], "method": "plain"}
-    chosen = defaults | fill_defaults(app, defaults["data"])
-    return AppCLI(load_app(app), ["fit", *overlay_arguments(app, **chosen)]).parser

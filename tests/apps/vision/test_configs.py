@@ -7,8 +7,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from attention_vision import APP
-from experiment_kit.cli import AppCLI
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.papers.values import load_table
 from experiment_kit.training.efficiency import count_macs, count_parameters
@@ -93,9 +91,8 @@ def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
 def test_a_model_has_the_printed_size_and_multiply_adds(row: str) -> None:
     spec = find_spec("attnscale-table-1")
     (cell,) = spec.list_cells("paper", "test", [0], [row], ["flops_g"])
-    cli = AppCLI(APP, ["fit", *cell.experiment.arguments()])
     with build_on_meta():
-        built = cli.parser.instantiate_classes(cli.config).fit
+        built = VISION.build(cell.experiment.arguments())
         network = built.model.efficiency_network()
         inputs = built.model.example_inputs(built.data, 1)
     printed = load_table("attnscale-table-1").find_row(row).values

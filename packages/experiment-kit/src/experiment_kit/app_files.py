@@ -6,12 +6,12 @@ entries of one file each, as `configs/methods.yaml`. Methods that all apps share
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatch
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import yaml
@@ -28,8 +28,8 @@ Settings = dict[str, Any]
 
 def list_apps() -> list[str]:
     """List the installed apps."""
-    names = {module.name for module in iter_modules() if module.name.startswith(PREFIX)}
-    return sorted(filter(find_app_folder, (name.removeprefix(PREFIX) for name in names)))
+    found = (path.name for entry in sys.path for path in Path(entry).glob(f"{PREFIX}*"))
+    return sorted(filter(find_app_folder, {name.removeprefix(PREFIX) for name in found}))
 
 
 def find_app_folder(app: str) -> Path | None:

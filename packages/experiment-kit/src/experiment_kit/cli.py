@@ -167,6 +167,10 @@ class AppCLI(LightningCLI):
         """Return the parsed config as a plain mapping."""
         return json.loads(self.dump_settings("config", "defaults", file_format="json"))
 
+    def _dump_config(self) -> None:
+        """Keep the settings as hyperparameters; Lightning would validate and print them again."""
+        self.config_dump = vars(self).get("config_dump") or self.read_settings()
+
     def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
         """Build model and data module alone; raises UserError for arguments that do not fit.
 
@@ -299,9 +303,8 @@ def execute(cli: AppCLI) -> Trainer | None:
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
     """Return the given checkpoint, else the one to resume from, or the one to evaluate."""
     if fitting and given == "best":
-        raise UserError(
-            "ckpt_path best has weights alone: leave it out, to go on from the last state"
-        )
+        text = "ckpt_path best has weights alone: leave it out, to go on from the last state"
+        raise UserError(text)
     if given and given not in ("best", "last"):
         if not is_whole_checkpoint(Path(given), resumable=fitting):
             remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting

@@ -49,9 +49,6 @@ EXPLANATION = (
     f" a sum of what is known. An A100 at 35 % of its 16-bit peak makes {A100_FLOPS * 3600:.1e} an"
     " hour. Minutes are the mean of finished runs."
 )
-
-
-# FLOPs and seconds are NaN if unknown; experiments are without their seed
 # options that change no product of a forward pass
 _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss", "mix", "dropout",
          "attention_dropout", "seed", "batch_size", "val_fraction", "protocol", "augment",
@@ -61,6 +58,7 @@ _FREE = {"optimizer", "schedule", "weight_decay", "decay_norm_and_bias", "loss",
          "learn", "w0", "w1", "wK", "a", "b", "gamma", "rho", "penalty_variant",
          "scale"}  # fmt: skip
 _FREE_K = {"attention_core.GFSA", "attention_core.AGF"}  # whose K changes none either
+# FLOPs and seconds are NaN if unknown; experiments are without their seed
 COLUMNS = ["paper", "table", "row", "experiment", "folder", "is_done", "flops", "seconds"]
 
 

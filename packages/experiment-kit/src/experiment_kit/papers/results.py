@@ -25,7 +25,6 @@ UNKNOWN, MODIFIED = "unknown", "-modified"  # commits
 NOT_COMPARABLE = "not comparable"
 MIN_SEEDS = 3  # for a verdict
 
-
 # a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
 # `weights_source` says where training started, "random" or "pretrained: <name>", where rows differ
 TYPES = {

@@ -28,9 +28,8 @@ settings.load_profile("allpass")
 
 @pytest.fixture(autouse=True)
 def prepare_test() -> None:
-    torch.default_generator.manual_seed(0)  # torch.manual_seed writes down its callers
-    if torch.accelerator.is_available():
-        torch.manual_seed(0)
+    on_cpu = torch.default_generator.manual_seed  # torch.manual_seed writes down its callers
+    (torch.manual_seed if torch.accelerator.is_available() else on_cpu)(0)
     hide_lazy_modules()  # a test before this one may have imported some
 
 

@@ -277,13 +277,10 @@ def test_a_finished_run_is_diagnosed(finished) -> None:
     assert drawn == pytest.approx(np.average(curves, axis=0, weights=counts), rel=1e-5)
 
 
-def test_runs_with_other_weights_disagree_on_samples(
-    finished, tmp_path, capsys, monkeypatch
-) -> None:
+def test_runs_with_other_weights_disagree(finished, tmp_path, capsys, monkeypatch) -> None:
     _, run = finished
-    monkeypatch.setattr(  # the first batches are enough
-        disagreements, "answer_batches", lambda *given: islice(answer_batches(*given), 9)
-    )
+    first = lambda *given: islice(answer_batches(*given), 9)  # noqa: E731  # of hundreds
+    monkeypatch.setattr(disagreements, "answer_batches", first)
     other, out = tmp_path / run.folder.name, tmp_path / "all.csv"
     shutil.copytree(run.folder, other)
     for path in other.rglob("*.ckpt"):

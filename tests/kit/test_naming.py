@@ -42,17 +42,13 @@ def test_a_network_and_its_data_have_their_names() -> None:
 
     small = ["-c", "base", "-c", "data/digits", "-c", "backbone/deit_tiny"]
     other = "--model.backbone=cait_xxs24_224"
+    bare = ["-c", "base", "--data.dataset_name=digits"]
+    pico = [*small, "--model.backbone=vit_pico", "--model.filter=GFSA"]
     for args, names in (
         (small, ("digits", "deit_tiny", "plain")),
         ([*small, other], ("digits", "cait_xxs24", "plain")),
-        (
-            ["-c", "base", "--data.dataset_name=digits"],
-            ("digits", "deit_tiny_patch16_224", "plain"),
-        ),
-        (
-            [*small, "--model.backbone=vit_pico", "--model.filter=GFSA"],
-            ("digits", "vit_pico", "gfsa"),
-        ),
+        (bare, ("digits", "deit_tiny_patch16_224", "plain")),
+        (pico, ("digits", "vit_pico", "gfsa")),
     ):
         run = AppCLI(APP, ["fit", *args]).run
         assert run.parse(run.folder)[1:4] == names

@@ -1,7 +1,6 @@
 """The overlays and models of the vision app beside the numbers that papers print."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
 
@@ -26,7 +25,7 @@ EXTRA = {
 }
 
 
-@contextmanager
+@pytest.fixture(autouse=True)
 def build_on_meta() -> Iterator[None]:
     """Give no weights to what is built; timm would clip them, which is slow even so."""
     with torch.device("meta"), patch("timm.layers.weight_init._trunc_normal_"):
@@ -36,8 +35,7 @@ def build_on_meta() -> Iterator[None]:
 @cache
 def count_trained(backbone: str, method: str) -> int:
     data = "cifar100" if backbone.startswith("vit_tiny") else "imagenet_1k"
-    with build_on_meta():
-        model = VISION.model(backbone=backbone, method=method, data=data).model
+    model = VISION.model(backbone=backbone, method=method, data=data).model
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
@@ -91,10 +89,8 @@ def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
 def test_a_model_has_the_printed_size_and_multiply_adds(row: str) -> None:
     spec = find_spec("attnscale-table-1")
     (cell,) = spec.list_cells("paper", "test", [0], [row], ["flops_g"])
-    with build_on_meta():
-        built = VISION.build(cell.experiment.arguments())
-        network = built.model.efficiency_network()
-        inputs = built.model.example_inputs(built.data, 1)
+    built = VISION.build(cell.experiment.arguments())
+    network, inputs = built.model.efficiency_network(), built.model.example_inputs(built.data, 1)
     printed = load_table("attnscale-table-1").find_row(row).values
     millions = count_parameters(network)["parameters"] / 1e6
     assert millions == pytest.approx(printed["params_m"], abs=0.1)

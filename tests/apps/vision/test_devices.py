@@ -23,14 +23,11 @@ from tests.processes import start_ranks, wait_for_end
 from tests.robustness.compare_runs import compare_runs
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
-SHARDED = "--trainer.strategy=lightning.pytorch.strategies.ModelParallelStrategy"
+STRATEGY = "--trainer.strategy"
+SHARDED = f"{STRATEGY}=lightning.pytorch.strategies.ModelParallelStrategy"
 STRATEGIES = {
-    "ddp": ["--trainer.strategy=ddp"],
-    "fsdp": [
-        SHARDED,
-        "--trainer.strategy.data_parallel_size=2",
-        "--trainer.strategy.tensor_parallel_size=1",
-    ],
+    "ddp": [f"{STRATEGY}=ddp"],
+    "fsdp": [SHARDED, f"{STRATEGY}.data_parallel_size=2", f"{STRATEGY}.tensor_parallel_size=1"],
 }
 TINY = (
     "--model.model_kwargs={depth: 2, embed_dim: 12, num_heads: 3, patch_size: 16}",
@@ -111,7 +108,7 @@ def on_two_processes(folder: Path) -> None:
     whole = find_run(folder / "ddp").checkpoint_folder / "step=3.ckpt"
     refused = (folder / "refused", *two)
     assert exit_status(*refused, *STRATEGIES["fsdp"], f"--ckpt_path={whole}") == 2
-    by_tensors = [SHARDED, "--trainer.strategy.tensor_parallel_size=2"]
+    by_tensors = [SHARDED, f"{STRATEGY}.tensor_parallel_size=2"]
     assert exit_status(*refused, *by_tensors) == 2
 
 

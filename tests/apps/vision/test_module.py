@@ -97,9 +97,8 @@ def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path) -> None
     torch.save(stock.state_dict(), tmp_path / "stock.pth")
     chosen = {"backbone": "cait_xxs24", "method": "attnscale", "recipe": "cait_finetune"}
     options = (*STEPS, "--trainer.precision=32", "--model.optimizer.init_args.lr=1e-30")
-    assert "no weights of cait_xxs24_224 are here: allpass weights " in (
-        VISION.run("fit", *options, **chosen).error
-    )
+    error = VISION.run("fit", *options, **chosen).error
+    assert "no weights of cait_xxs24_224 are here: allpass weights " in error
     start = f"--model.checkpoint={tmp_path / 'stock.pth'}"
     run = VISION.fit(tmp_path / "runs", *options, start, **chosen)
     best = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]

@@ -42,9 +42,8 @@ def test_options_with_a_dot_are_the_apps_own(print_config) -> None:
     assert config["trainer"]["max_epochs"] == 3
     assert config["model"]["weight_decay"] == 0.5  # the effective one alone
     assert "weight_decay" not in config["model"]["optimizer"]["init_args"]
-    quoted = print_config(
-        "sequence", "--data=heartbeat", "--method=agf", f"--args={' '.join(options)}"
-    )
+    given = f"--args={' '.join(options)}"
+    quoted = print_config("sequence", "--data=heartbeat", "--method=agf", given)
     assert yaml.safe_load(quoted) == config
 
 

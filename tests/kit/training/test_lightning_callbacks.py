@@ -171,8 +171,7 @@ def test_what_no_result_would_show_is_refused(given, sentence, tmp_path, read_er
     ("max_steps=4", False), ("check_val_every_n_epoch=3", False),
 ])  # fmt: skip
 def test_a_run_that_never_validates_says_so(option, warns, tmp_path, capsys) -> None:
-    run_app(
-        APP, ["fit", *tiny.arguments(tmp_path, "--trainer.max_epochs=3", f"--trainer.{option}")]
-    )
+    args = tiny.arguments(tmp_path, "--trainer.max_epochs=3", f"--trainer.{option}")
+    run_app(APP, ["fit", *args])
     assert ("no epoch is validated: the weights at" in capsys.readouterr().err) == warns
     assert (find_run(tmp_path).read_result()["best_epoch"] is None) == warns

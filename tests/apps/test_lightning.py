@@ -12,7 +12,7 @@ from attention_vision.module import VisionClassifier
 from experiment_kit.training.optim import CosineSchedule
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 SERIES = {"num_features": 3, "num_classes": 2, "max_length": 5, "dim": 8, "num_heads": 2,
           "num_layers": 1, "ffn_dim": 8}  # fmt: skip
@@ -71,14 +71,6 @@ def test_arguments_that_are_no_data_are_given_again(tmp_path) -> None:
     path = trainer.checkpoint_callback.best_model_path
     loaded = SequenceClassifier.load_from_checkpoint(path, filter=partial(GFSA, K=5))
     assert str(loaded.model) == str(model.model)
-
-
-def test_data_of_ones_own_need_no_batch_size(tmp_path) -> None:
-    images = TensorDataset(torch.randn(2, 3, 32, 32), torch.arange(2))
-    data = LightningDataModule.from_datasets(images, batch_size=2)
-    trainer = make_trainer(tmp_path, max_epochs=1)
-    trainer.fit(VisionClassifier(3, 32, "deit_tiny_patch16_224"), data)
-    assert trainer.global_step == 1
 
 
 @pytest.mark.parametrize("build", [

@@ -76,8 +76,7 @@ def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> N
     best = finished.checkpoint_folder / "best.ckpt"
     other = ("--model.filter.K=9", f"--ckpt_path={best}")
     trainer = execute(AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")]))
-    blocks = trainer.lightning_module.model.blocks
-    assert [block.attention.filter.K for block in blocks] == [9, 9]
+    assert [x.attention.filter.K for x in trainer.lightning_module.model.blocks] == [9, 9]
 
 
 OPTIMIZER, SCHEDULE = "model.optimizer.init_args", "experiment_kit.training.optim"
@@ -175,8 +174,7 @@ def test_a_run_that_was_never_trained_is_not_scored(tmp_path, read_error) -> Non
 
 def test_parsing_builds_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(SeriesClassifier, "__init__", lambda *_, **__: pytest.fail("built"))
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path)])
-    assert cli.run.folder.is_relative_to(tmp_path)
+    assert AppCLI(APP, ["fit", *arguments(tmp_path)]).run.folder.is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

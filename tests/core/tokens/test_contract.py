@@ -75,8 +75,7 @@ def test_scale_zero_is_a_layer_norm(learnable):
 def test_contranorm_masks_equal_truncation(dual):
     x, layer = tokens(), ContraNorm(D, 0.5, dual=dual, norm=False, identity=True)
     assert_close(layer(x, mask())[:, :M], layer(x[:, :M]))
-    nothing = torch.zeros(B, N, dtype=torch.bool)
-    assert_close(layer(x, nothing), 1.5 * x)
+    assert_close(layer(x, torch.zeros(B, N, dtype=torch.bool)), 1.5 * x)
 
 
 def test_contranorm_leaves_joined_nodes_alone():

@@ -26,8 +26,7 @@ def test_every_value_is_a_run_of_the_methods_that_have_the_option() -> None:
     found = expand("model.filter.K=2,4", seeds=(0, 1))
     one_seed = ["plain", "gfsa K=2", "gfsa K=4", "featscale"]
     assert [(e.name, e.seed) for e in found] == [(n, s) for s in (0, 1) for n in one_seed]
-    folders = {run.folder for run in plan_runs(found).values()}
-    assert len(folders) == len(found)
+    assert len({run.folder for run in plan_runs(found).values()}) == len(found)
     config = plan_configs(found)[found[2]]
     assert config["model"]["filter"]["init_args"]["K"] == 4
 

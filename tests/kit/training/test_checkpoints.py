@@ -227,8 +227,7 @@ def test_a_gradient_that_is_no_number_costs_no_more_than_a_crash(
 def test_weights_that_are_no_numbers_are_not_saved(at, tmp_path) -> None:
     with pytest.raises(UserError, match=f"line.weight is nan or infinite after step {at}, which"):
         fit(tmp_path, Record(), Spoil(at, float("inf"), weight=True))
-    newest = Run(tmp_path).find_latest_step()
-    assert newest == (None if at == 4 else 4)
+    assert Run(tmp_path).find_latest_step() == (None if at == 4 else 4)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT", "SIGHUP"])

@@ -93,7 +93,7 @@ def test_a_whole_number_is_an_int_and_a_share_a_float(parse, option, text, kind)
     assert (type(found), found) == (kind, kind(text))
 
 
-def test_an_option_may_be_added_to_a_parser() -> None:
+def test_an_option_may_be_added() -> None:
     remember_options()
     parser = ArgumentParser(exit_on_error=False)
     with pytest.raises(ArgumentError, match="'late' is not accepted"):

@@ -84,7 +84,6 @@ def test_a_kernel_adds_its_penalty_to_the_loss_and_logs_both() -> None:
 def test_slots_are_attached_to_the_selected_layers_and_plain_to_the_others() -> None:
     module = Classifier(3, filter=GFSA, layers="1:")
     hosted = nn.Sequential(SelfAttention(DIM, 2), SelfAttention(DIM, 2))
-    build = module.attention_builder(2, DIM, 2)
-    assert [type(build(i).filter) for i in range(2)] == [Plain, GFSA]
+    assert [type(module.attention_builder(2, DIM, 2)(i).filter) for i in range(2)] == [Plain, GFSA]
     with pytest.raises(ValueError, match="attention"):
         module.attach_slots(hosted)  # attention that holds its parts already

@@ -91,8 +91,7 @@ CLOSED_FORMS = {
 def test_by_step_follows_its_closed_form(name):
     schedule, formula = CLOSED_FORMS[name]
     assert build(schedule)[1]["interval"] == "step"
-    expected = [formula(t) for t in range(T)]
-    assert rates(schedule) == pytest.approx(expected, rel=1e-9, abs=1e-15)
+    assert rates(schedule) == pytest.approx([*map(formula, range(T))], rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("warmup", [0, 5])

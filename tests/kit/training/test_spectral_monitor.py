@@ -204,8 +204,7 @@ def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:
     assert len(found["response"]) == len(report.layers) == 3
     for response, layer in zip(found["response"], report.layers, strict=True):
         assert response == torch.tensor(layer.responses).mean(0).tolist()
-    names = [f"bert.bert.encoder.layer.{i}.attention.self" for i in range(2)]
-    assert found["attention"] == names
+    assert found["attention"] == [f"bert.bert.encoder.layer.{i}.attention.self" for i in range(2)]
 
 
 @pytest.mark.parametrize("every", [1, 7, 50])

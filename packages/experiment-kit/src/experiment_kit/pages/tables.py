@@ -111,8 +111,7 @@ def write_page(path: Path, template: str, **context: Any) -> None:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     command = shlex.join(["allpass", *sys.argv[1:]])
-    text = environment.get_template(template).render(command=command, **context)
-    write_atomically(path, text)
+    write_atomically(path, environment.get_template(template).render(command=command, **context))
 
 
 def embed_figure(draw: Callable[[str], Any], label: str) -> Markup:

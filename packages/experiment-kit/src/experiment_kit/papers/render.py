@@ -84,8 +84,7 @@ def print_table(
         if cell.estimate and cell.key in (columns or paper.columns):
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
             place = labels[cell.row], paper.headings[cell.key]
-            texts = *place, cell.ours, cell.printed, cell.difference, verdict
-            table.add_row(*map(escape, texts))
+            table.add_row(*map(escape, (*place, cell.ours, cell.printed, cell.difference, verdict)))
     console.print(table if table.row_count else f"no cell of {profile}, {protocol} is measured")
 
 

@@ -128,8 +128,7 @@ def get_local(x: Tensor) -> Tensor:
 
 def find_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     """Return the name of the first tensor with a nan or an infinity."""
-    found = (name for name, x in tensors.items() if not get_local(x).isfinite().all())
-    return next(found, None)
+    return next((name for name, x in tensors.items() if not get_local(x).isfinite().all()), None)
 
 
 def describe_restart(run: Run, trainer: Trainer) -> str:

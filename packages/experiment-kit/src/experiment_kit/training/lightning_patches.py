@@ -249,9 +249,8 @@ def prefer_int_in_unions() -> None:
 def remember_options() -> None:
     """Let a parser remember its options by their names: it parses in three quarters of the time.
 
-    jsonargparse searches all options of an app, some 150, for every key of every config. Replaces
-    its private `find_action_and_subcommand`; upstream has no issue.
-    Test: tests/kit/training/test_lightning_patches.py, test_an_option_may_be_added_to_a_parser.
+    jsonargparse searches all options, some 150, for every key. Replaces its private
+    `find_action_and_subcommand`; upstream has no issue. Test: test_an_option_may_be_added.
     """
     find_option = _subcommands.find_action_and_subcommand
 

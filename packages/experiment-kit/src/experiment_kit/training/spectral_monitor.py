@@ -248,8 +248,7 @@ def list_sharded(model: nn.Module) -> list[FSDPModule]:
 
 def choose_period(step: int, every_n_steps: int) -> int:
     """Return the steps between two measurements: a function of the step, as runs are resumed."""
-    doublings = (step // (20 * every_n_steps)).bit_length() - 1
-    return every_n_steps * 2 ** max(0, doublings)
+    return every_n_steps * 2 ** max(0, (step // (20 * every_n_steps)).bit_length() - 1)
 
 
 def crop_batch(batch: Any, count: int) -> Any:

@@ -21,15 +21,18 @@ def root(tmp_path, monkeypatch) -> Path:
 
 def test_texts_of_a_csv_file(root: Path) -> None:
     rows = "".join(f'"so {n}, so",{n},{"good" if n % 2 else "bad"}\n' for n in range(20))
-    (root / "mine.csv").write_text(f"text,number,label\n{rows}")
+    for name in ("mine.csv", "other.csv"):
+        (root / name).write_text(f"text,number,label\n{rows}")
     data = CsvText(file="mine.csv")
     assert (data.num_labels, data.classes) == (2, ["bad", "good"])
     train, dev = data.read_split("train"), data.read_split("dev")
     assert (len(train), len(dev)) == (16, 4)
     assert not {e.text for e in train} & {e.text for e in dev}
     assert all(e.target == int(e.text.split()[1].strip(",")) % 2 for e in (*train, *dev))
-    pairs = CsvText(file="mine.csv", pair_column="number", test_file="mine.csv")
+    pairs = CsvText(file="mine.csv", pair_column="number", test_file="other.csv")
     assert pairs.read_split("dev")[3] == ("so 3, so", "3", 1)
+    with pytest.raises(UserError, match="leave it out"):
+        CsvText(file="mine.csv", test_file="mine.csv")
 
 
 def test_molecules_of_a_csv_file(root: Path) -> None:

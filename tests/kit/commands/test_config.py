@@ -63,8 +63,7 @@ def test_a_protocol_sets_quirks_and_seeds_by_data_set(data, protocol, quirks, se
 
 def test_a_protocol_of_the_app_is_one_of_its_tables_and_brings_its_seeds(monkeypatch) -> None:
     spec = find_spec("agf-table-1")
-    choose = "experiment_kit.papers.spec.choose_seeds"
-    monkeypatch.setattr(choose, lambda *_, **__: [7, 9])
+    monkeypatch.setattr("experiment_kit.papers.spec.choose_seeds", lambda *_, **__: [7, 9])
     cells = spec.list_cells("paper", "test", rows=["agf", "gfsa"], columns=["heartbeat"])
     found = [(c.experiment.seed, c.row, c.experiment.protocol) for c in cells]
     assert found == [(s, r, "test") for s in (7, 9) for r in ("agf", "gfsa")]

@@ -101,8 +101,7 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     assert yaml.safe_load(text) == {"model": {"kernel": {"init_args": {"K": 4, "gamma": 0.01}}}}
     chosen = "Chosen: agf K=4 gamma=0.01, val/score 1, the best of 12 trials; seeds 0, 1; protocol"
     assert f"# {chosen} validation." in text
-    shown = " ".join(capsys.readouterr().out.split())
-    assert chosen in shown
+    assert chosen in " ".join(capsys.readouterr().out.split())
     args = ("-c", str(study / "chosen.yaml"))
     named = Experiment(method="agf", protocol="validation", args=args, **NAMES)
     (run,) = plan_runs([named], str(search.folder / "runs")).values()

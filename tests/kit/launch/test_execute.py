@@ -66,8 +66,7 @@ def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -
     assert "exit status 3 failed" in text
     sentence = f"left out a, b: they start from {tmp_path / 'failed'}, which did not finish"
     assert text.count("left out") == text.count(sentence) == 1
-    made = {path.parent.name for path in tmp_path.glob("*/result.json")}
-    assert made == {"other", "c"}
+    assert {path.parent.name for path in tmp_path.glob("*/result.json")} == {"other", "c"}
 
 
 @pytest.fixture

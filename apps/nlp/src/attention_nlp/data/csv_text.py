@@ -43,6 +43,8 @@ class CsvText(LanguageData):
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
+        if test_file == file:
+            raise UserError(f"data.test_file is data.file, {file}: leave it out to split the rows")
         self.file, self.test_file = file, test_file
         self.columns = [name for name in (label_column, text_column, pair_column) if name]
 

@@ -40,9 +40,9 @@ class ContraNorm(Mechanism):
             `identity`; with `positive`, log s is stored.
         pre_norm: Takes the unit tokens in place of x.
         norm: If false, no LayerNorm follows (BERT, graphs: with `identity`).
-        axis: `feature` is the released second version, of d x d: x W with W = softmax(unit^T unit)
-            of the unit tokens, from the right. With `channel`, channels are normalized over tokens
-            and contrasted as tokens are: x W^T.
+        axis: `feature` is the released second version: x W, with W = softmax(unit^T unit / tau) of
+            the unit tokens, d x d. With `channel`, channels are normalized over tokens and
+            contrasted as tokens are: x W^T.
 
     Source: eq. 6 of https://arxiv.org/abs/2303.06562
 

@@ -259,8 +259,7 @@ def execute(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     settings, fitting = cli.settings, cli.subcommand == "fit"
     check_flags(settings.trainer)
-    with ExitStack() as stack:
-        stack.enter_context(cli.preemption)
+    with cli.preemption, ExitStack() as stack:
         if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
             settings.run.folder = stack.enter_context(TemporaryDirectory())
         run = cli.run
@@ -268,7 +267,7 @@ def execute(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
-            if settings.ckpt_path not in (None, "last"):  # it may be missing
+            if settings.ckpt_path not in (None, "last"):  # refuse a missing file all the same
                 find_start_checkpoint(run, settings.ckpt_path, fitting)
             print(f"already finished: {run.folder}")
             return None

@@ -60,7 +60,8 @@ def apply_recomputed(
     .. math:: A = \frac{1}{1 - p} \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
         \odot M, \qquad M_{ij} \sim \mathrm{Bernoulli}(1 - p)
 
-    p is rounded to a multiple of 2^-16. The seed of M comes from torch's global generator.
+    p is rounded to a multiple of 2^-16. The seed of M comes from torch's global generator. Without
+    coefficients it is A v.
 
     Shapes: operands are q and k (B, H, N, D), v (B, H, N, E), and None or a mask that
     broadcasts to (B, H, N, N); a coefficient is (H, 1, 1) -> (B, H, N, E).
@@ -74,13 +75,11 @@ def apply_recomputed(
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
     seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
     options = MapOptions(scale, threshold, factor, seed, steps)
-    if len(steps) == 1:
-        return _RecomputedRows.apply(options, q, k, v, mask)  # type: ignore[no-untyped-call]
     return _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
 
 
 class _Recomputed(torch.autograd.Function):
-    """Compute sum_k theta_k T_k(A) v, and its gradient from A formed again."""
+    """Compute sum_k theta_k T_k(A) v, or A v, and its gradient from A formed again."""
 
     @staticmethod
     def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
@@ -92,10 +91,11 @@ class _Recomputed(torch.autograd.Function):
         norms = q.new_empty(*q.shape[:3], 1)
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
             A.div_(_exponentiate(A, _take(norms, chunk)))
-            values, *weights = (_take(t, chunk) for t in (v, *theta))
+            values, *weights = (_take(t, chunk[:2]) for t in (v, *theta))
             apply = partial(_multiply, A if kept is None else kept.mul_(A), factor=options.factor)
-            sums = list(horner_terms(apply, values, weights, options.steps))
-            for whole, part in zip([y, *reversed(saved)], reversed(sums), strict=False):
+            sums = list(horner_terms(apply, values, weights, options.steps)) if theta else []
+            parts = reversed(sums or [apply(values)])
+            for whole, part in zip([y, *reversed(saved)], parts, strict=False):
                 whole[chunk] = part.view(whole[chunk].shape)
         ctx.options, ctx.num_inputs = options, len(inputs)
         ctx.save_for_backward(*inputs, norms, *saved)
@@ -119,67 +119,34 @@ def _differentiate(
     dmask = torch.zeros_like(mask) if needed[3] else None
     for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
         A.sub_(_take(norms, chunk)).exp2_()
-        values, grad, *sums = (_take(t, chunk) for t in (v, g, *reversed(saved_sums)))
-        weights = [_take(t, chunk) for t in theta]
-        # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
-        apply = partial(_multiply, (A if kept is None else A * kept).mT, factor=options.factor)
-        terms = list(basis_terms(options.steps, apply, grad))
-        pairs = zip(terms, [*sums, weights[-1] * values], options.steps, strict=False)
-        for i, (term, u, (a, _, _)) in enumerate(pairs):
+        values, *weights = (_take(t, chunk[:2]) for t in (v, *theta))
+        grad, *sums = (_take(t, chunk) for t in (g, *reversed(saved_sums)))
+        transposed, terms = (A if kept is None else A * kept).mT, [grad]
+        inner = [*sums, weights[-1] * values if theta else values]
+        if theta:
+            # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
+            apply = partial(_multiply, transposed, factor=options.factor)
+            terms = list(basis_terms(options.steps, apply, grad))
+        for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, options.steps, strict=False)):
             dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a * options.factor)
         dA = dA if kept is None else dA.mul_(kept)
         # in place: one pass over the map
         torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
         _take(dq, chunk).baddbmm_(dA, keys, beta=0, alpha=options.scale)
-        _take(dk, chunk).baddbmm_(dA.mT, queries, beta=0, alpha=1 / LOG2_E)
-        total = torch.mul(weights[0], grad, out=_take(dv, chunk))
+        beta = min(chunk[2].start, 1)  # the first rows of a map start the sums over its rows
+        _take(dk, chunk[:2]).baddbmm_(dA.mT, queries, beta=beta, alpha=1 / LOG2_E)
+        total = _take(dv, chunk[:2])
+        if theta:
+            torch.mul(weights[0], grad, out=total)
+        else:
+            total.baddbmm_(transposed, grad, beta=beta, alpha=options.factor)
         for weight, term in zip(weights[1:], terms[1:], strict=True):
             total.addcmul_(weight, term)
-        for whole, term, need in zip(dtheta, terms, needed[4:], strict=True):
+        for whole, term, need in zip(dtheta, terms, needed[4:], strict=False):
             if need:
                 torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
         _add_mask_gradient(dmask, dA, chunk)
     return [dq, dk, dv, dmask, *dtheta]
-
-
-class _RecomputedRows(torch.autograd.Function):
-    """Compute A v by a few rows of A, and its gradient from these rows formed again."""
-
-    @staticmethod
-    def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
-        q, k, v, mask = inputs
-        y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
-        norms = q.new_empty(*q.shape[:3], 1)
-        for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
-            total = _exponentiate(A, _take(norms, chunk))
-            u = torch.bmm(A if kept is None else kept.mul_(A), _take(v, chunk[:2]))
-            y[chunk] = u.mul_(options.factor / total).view(y[chunk].shape)
-        ctx.options = options
-        ctx.save_for_backward(*inputs, y, norms)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, mask, y, norms = ctx.saved_tensors
-        options, needed = ctx.options, ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():
-            one = q.new_ones(*q.shape[:2], 1, 1)
-            inputs = (q, k, v, mask, 0 * one, one)
-            return None, *_differentiate_equation(options, inputs, (*needed, False, False), g)[:4]
-        dq, dk, dv = q.new_empty(q.shape), k.new_zeros(k.shape), v.new_zeros(v.shape)
-        dmask = torch.zeros_like(mask) if needed[3] else None
-        sums = (g * y).sum(-1, keepdim=True)  # each sums a row of A times its gradient
-        for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
-            A.sub_(_take(norms, chunk)).exp2_()
-            grad = _take(g, chunk)
-            dA.baddbmm_(grad, _take(v, chunk[:2]).mT, beta=0, alpha=options.factor)
-            weights = A if kept is None else kept.mul_(A)
-            _take(dv, chunk[:2]).baddbmm_(weights.mT, grad, alpha=options.factor)
-            dA.mul_(weights).addcmul_(A, _take(sums, chunk), value=-1)
-            _take(dq, chunk).baddbmm_(dA, keys, beta=0, alpha=options.scale)
-            _take(dk, chunk[:2]).baddbmm_(dA.mT, queries, alpha=1 / LOG2_E)
-            _add_mask_gradient(dmask, dA, chunk)
-        return None, dq, dk, dv, dmask
 
 
 def _form_maps(
@@ -271,7 +238,7 @@ def _differentiate_equation(
         for chunk in _list_chunks(options, q.shape):
             _draw_kept(kept[chunk], words, options.threshold, generator)
         A = A * kept * options.factor
-    *_, y = horner_terms(A.__matmul__, v, theta, options.steps)
+    *_, y = horner_terms(A.__matmul__, v, theta, options.steps) if theta else [A @ v]
     wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
     found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
     return [next(found) if need else None for need in needed]

@@ -59,7 +59,6 @@ NLP = AppCase(
         "--data.init_args.max_length=600": "max_length 600 is longer than the 512 positions of",
         "--data.init_args.dataset_name=wnli": "data.dataset_name must be one of docs, got 'wnli'",
     },
-    unfit=dict.fromkeys(("sharpening", "smoothing", "band_pass"), "no place for a reparam"),
     scale=frozenset({"precision", "batch_size", "callbacks"}),
 )  # fmt: skip
 

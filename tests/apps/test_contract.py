@@ -243,16 +243,14 @@ def test_an_interrupted_run_resumes_to_the_same_result(finished, workspace) -> N
     stop_training(case, folder, 1, *STEPS, method="gfsa")  # the last of its epoch
     assert find_run(folder).read_result() is None
     assert list_differences(whole, find_run(folder))
-    run = case.fit(folder, *STEPS, method="gfsa")
-    assert list_differences(whole, run) == []
+    assert list_differences(whole, case.fit(folder, *STEPS, method="gfsa")) == []
 
 
 def test_a_trained_run_predicts(finished) -> None:
     case, run = finished
     outcome = case.run("predict", f"--run.folder={run.folder.parents[3]}", *STEPS, method="gfsa")
     assert outcome.status == 0
-    batches = torch.load(run.folder / "predictions.pt", weights_only=True)
-    assert len(batches) >= 1
+    assert len(torch.load(run.folder / "predictions.pt", weights_only=True)) >= 1
 
 
 def test_a_finished_run_is_diagnosed(finished) -> None:

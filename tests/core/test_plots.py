@@ -96,8 +96,7 @@ def test_undefined_numbers_and_shares_are_left_out():
     diagnosis = make_diagnosis(shares=False)
     diagnosis["layers"][1]["steps"]["mlp"]["trimmed_hfc_lfc"] = None
     diagnosis["layers"][1]["responses"] = [[None] * 9] * 3
-    figure = plots.plot_diagnosis(diagnosis)
-    assert math.isnan(figure.axes[0].lines[0].get_ydata()[2])
+    assert math.isnan(plots.plot_diagnosis(diagnosis).axes[0].lines[0].get_ydata()[2])
 
 
 def test_maps_are_pooled_by_their_maximum():

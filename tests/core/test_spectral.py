@@ -77,8 +77,7 @@ def test_dft_response_of_padded_samples_is_that_of_their_valid_tokens():
         assert_close(found[sample][:, ::2], expected)  # 12 frequencies of 6 tokens: two for one
         after = expected.roll(-1, -1)
         assert_close(found[sample][:, 1::2], (expected + after) / 2)
-    nothing = torch.zeros(3, 12, dtype=torch.bool)
-    assert spectral.dft_response(H, nothing).count_nonzero() == 0
+    assert spectral.dft_response(H, torch.zeros(3, 12, dtype=torch.bool)).count_nonzero() == 0
 
 
 def test_the_response_of_a_filter_of_singular_values_is_that_filter():

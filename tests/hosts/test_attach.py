@@ -79,8 +79,7 @@ def test_misuses_get_a_sentence(filter, options, reason):
 
 @pytest.mark.parametrize("given", [{"filter": "gfsa"}, {"make_filter": "attention_core.GFSA"}])
 def test_a_mechanism_is_named_by_text(given):
-    model = attach(build(), where=OwnAttention, **given)
-    assert isinstance(model[0].filter, GFSA)
+    assert isinstance(attach(build(), where=OwnAttention, **given)[0].filter, GFSA)
 
 
 def test_attach_logs_what_it_attached(caplog):

@@ -25,6 +25,7 @@ from attention_core import (
     save_mechanism,
 )
 from attention_core.hosts.hook_points import find_positions
+from attention_core.hosts.transformers import load
 from timm.models import eva
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
@@ -186,6 +187,38 @@ def test_a_kernel_acts_is_restored_and_sees_no_padding(name, tmp_path):
         short = {key: x[1:, :5] for key, x in inputs.items()}
         assert_close(run(model, short), y[1:, :5])
     assert torch.equal(run(detach(model), inputs), before)
+
+
+# the attention of the last layer up to its output projection, for one token, whose map is 1
+SPECTRA: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "vit": lambda m, x: m.blocks[-1].attn(x),
+    "torch-encoder": lambda m, x: m.layers[-1].self_attn(x, x, x)[0],
+    "transformers-bert": lambda m, x: m.encoder.layer[-1].attention.output.dense(
+        m.encoder.layer[-1].attention.self(x)[0]
+    ),
+    "transformers-bart": lambda m, x: m.model.decoder.layers[-1].self_attn(x)[0],
+    "transformers-vit": lambda m, x: m.layers[-1].attention(x)[0],
+}
+
+
+@pytest.mark.parametrize("name", SPECTRA)
+def test_a_spectrum_is_that_of_a_layer_is_saved_and_leaves_its_weights(name, tmp_path):
+    case = CASES[name]
+    stock, inputs = case.build(), case.make_inputs()
+    model = attach(copy.deepcopy(stock), reparam=EigenSpectrum)
+    y, layer = run(model, inputs), [*filtered_modules(model).values()][-1]
+    expected, dtype = layer.spectrum[0].eigenvalues(), layer.spectrum[0].value.dtype
+    x = torch.randn(1, 1, len(expected), dtype=dtype)
+    jacobian = torch.autograd.functional.jacobian(partial(SPECTRA[name], model), x).squeeze()
+    found = torch.linalg.eigvals(jacobian).real.sort().values
+    assert_close(found, expected.sort().values.to(dtype), rtol=1e-3, atol=1e-4)
+    save_mechanism(model, tmp_path)
+    assert torch.equal(run(load_mechanism(stock, tmp_path), inputs), y)
+    if name.startswith("transformers"):
+        model.save_pretrained(tmp_path / "whole")
+        assert torch.equal(run(load(type(model), tmp_path / "whole", dtype=dtype), inputs), y)
+    assert_close(run(detach(model), inputs), y)
+    assert model.state_dict().keys() == case.build().state_dict().keys()
 
 
 def test_a_kernel_of_rotated_queries_acts():

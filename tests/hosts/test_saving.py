@@ -75,8 +75,7 @@ def test_several_mechanisms_and_files_of_a_few_kilobytes(x, tmp_path):
     save_mechanism(ours, tmp_path)
     save_mechanism(ours, tmp_path)  # over the files of the first
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 8000
-    stock = detach(copy.deepcopy(ours))
-    assert torch.equal(load_mechanism(stock, tmp_path)(x), ours(x))
+    assert torch.equal(load_mechanism(detach(copy.deepcopy(ours)), tmp_path)(x), ours(x))
 
 
 def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):

@@ -127,8 +127,7 @@ def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
     fit(whole)
     with pytest.raises(SystemExit):
         fit(Line(), Interrupt(handler, *at), saving)
-    path = Run(tmp_path).find_newest_checkpoint()
-    fit(again, ckpt_path=path, weights_only=True)
+    fit(again, ckpt_path=Run(tmp_path).find_newest_checkpoint(), weights_only=True)
     assert all(map(torch.equal, again.parameters(), whole.parameters()))
 
 

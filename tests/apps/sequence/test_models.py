@@ -70,8 +70,7 @@ def test_the_network_is_its_equations(pool) -> None:
             h = h + block.down(nn.functional.gelu(block.up(block.norm2(h))))
         mean = model.norm(h).sum(0) / (valid.sum() if pool == "valid" else 7)
         first, _, second = model.head
-        expected = second(first(mean).clamp(min=0))
-        assert torch.allclose(model(x, mask)[row], expected, atol=1e-12)
+        assert torch.allclose(model(x, mask)[row], second(first(mean).clamp(min=0)), atol=1e-12)
 
 
 def _reference_attention(layer: SelfAttention, h: torch.Tensor) -> torch.Tensor:

@@ -140,8 +140,7 @@ def test_masks_count_by_name_position_and_argument_alike():
     for report in found:
         assert report.layers == found[0].layers
     hidden = Hidden(model, mask)  # keys that no query attends to are padding
-    seen = diagnose(hidden, x)
-    assert seen.layers[0].steps == found[0].layers[0].steps
+    assert diagnose(hidden, x).layers[0].steps == found[0].layers[0].steps
     assert diagnose(model, x).layers != found[0].layers
 
 

@@ -79,6 +79,5 @@ def test_scores_of_the_layers_before_add_up_if_asked():
     connected = copy.deepcopy(layers)
     for _ in range(2):  # passes
         for depth, layer in enumerate(connected):
-            expected = sum(alone[: depth + 1]).softmax(-1)
-            assert_close(layer(q, k, x).core, expected, **TIGHT)
+            assert_close(layer(q, k, x).core, sum(alone[: depth + 1]).softmax(-1), **TIGHT)
     assert not any(layer.scores.any() for layer in connected)  # no graph outlives the pass

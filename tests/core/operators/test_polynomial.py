@@ -209,7 +209,6 @@ def test_functional_transforms_see_fused_calls(dropout):
 def test_a_compiler_and_a_trace_see_fused_calls(filter):
     torch.compiler.reset()  # earlier tests may have reached the recompilation limit
     layer, x = SelfAttention(H * D, H, filter=filter, dropout=P), torch.randn(1, 9, H * D)
-    y = torch.compile(layer, backend="eager", fullgraph=True)(x)
-    assert not is_recomputed(y)
+    assert not is_recomputed(torch.compile(layer, backend="eager", fullgraph=True)(x))
     traced = torch.jit.trace(layer.eval(), torch.randn(2, 9, H * D), check_trace=False)
     assert_close(traced(x), layer(x))

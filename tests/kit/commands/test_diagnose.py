@@ -126,8 +126,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
     monkeypatch.setattr(model_sources, "fetch_hub_files", refuse_download)
-    error = read_error(run, monkeypatch, folder, *arguments)
-    assert sentence in error
+    assert sentence in read_error(run, monkeypatch, folder, *arguments)
 
 
 class Net(nn.Module):

@@ -184,5 +184,4 @@ def test_weights_that_are_others_of_another_shape_none_or_gone_are_found(run, re
 def test_edited_files_are_named(run, read_error, name, old) -> None:
     text = (run / name).read_text()
     (run / name).write_text(text.replace(old, f"{old}1", 1))
-    error = read_error(verify_run, str(run))
-    assert f"{run / name} was changed after the run" in error
+    assert f"{run / name} was changed after the run" in read_error(verify_run, str(run))

@@ -186,8 +186,7 @@ def snapshot(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize("revision", [COMMIT, "main"])
 def test_cached_files_of_the_hub_need_no_network(snapshot: Path, revision: str) -> None:
     (snapshot / "train-00001-of-00002.parquet").touch()
-    files = HubFiles("owner/name", TABLES.patterns, revision)
-    assert fetch_hub_files(files) == snapshot.parent
+    assert fetch_hub_files(HubFiles("owner/name", TABLES.patterns, revision)) == snapshot.parent
 
 
 def test_what_the_hub_does_not_have_is_a_sentence(snapshot: Path) -> None:

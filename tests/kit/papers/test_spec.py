@@ -154,8 +154,7 @@ def test_a_mistake_in_a_spec_names_the_file_and_the_key(tmp_path, change, messag
 
 
 def test_numbers_have_the_decimals_of_the_paper_and_at_least_two(tmp_path):
-    spec = load_spec(write_spec(tmp_path, "gfsa-table-9", COSTS))
-    assert {*spec.decimals.values()} == {2}
+    assert {*load_spec(write_spec(tmp_path, "gfsa-table-9", COSTS)).decimals.values()} == {2}
     runtime = load_table("gfsa-table-20").columns["runtime"]
     assert [runtime.format_value(x) for x in (551, 1900.9)] == ["551", "1900.9"]
     finer = load_spec(write_spec(tmp_path, "gfsa-table-9", f"digits: 4\n{COSTS}"))

@@ -20,8 +20,7 @@ from tests.kit.conftest import make_results
     ([98.95, 99.0, 99.05], 98.7, None, "differs"),
 ])  # fmt: skip
 def test_a_mean_is_compared_by_its_interval(values, printed, higher, kind) -> None:
-    found = compare_estimate(MeanDeviation.from_values(values), printed, 0.05, higher)
-    assert found[0] == kind
+    assert compare_estimate(MeanDeviation.from_values(values), printed, 0.05, higher)[0] == kind
 
 
 VALUES = (99.4, 99.5, 99.7)
@@ -79,8 +78,7 @@ def test_every_measured_cell_has_mean_deviation_seeds_intervals_and_a_reasoned_v
     assert line["verdict"].startswith("within: the interval meets 99.5 ± 0.37")
     results = measure(row="gfsa")
     assert list_statistics(results)[0]["verdict"] == "no printed value"
-    one = replace(results, runs=results.runs[:1])
-    assert list_statistics(one)[0]["Student's t"] == "–"
+    assert list_statistics(replace(results, runs=results.runs[:1]))[0]["Student's t"] == "–"
 
 
 def test_an_average_is_judged_by_the_runs_that_it_is_made_of(paper) -> None:

@@ -89,25 +89,32 @@ class EigenSpectrum(Mechanism):
         self.clamp, self.std, self.layout = clamp, std, layout
         self.eps = nn.Parameter(torch.tensor([float(eps)])) if kind == "band-pass" else None
         # a tuple: modules in it do not become children, so the host keeps their names
-        self._tied: tuple[nn.Linear, ...] = ()
-        self.rows = slice(0)
+        self._tied: tuple[nn.Module, ...] = ()
+        self.rows, self.name = slice(0), "weight"
 
-    def tie(self, value: nn.Linear, output: nn.Linear, rows: slice = slice(None)) -> Self:
+    def tie(
+        self,
+        value: nn.Module,
+        output: nn.Linear,
+        rows: slice = slice(None),
+        name: str = "weight",
+    ) -> Self:
         """Draw V into `rows` of the value projection, and derive the output projection from it.
 
-        The output's weight becomes psi, `parametrizations.weight.original` in a state dict;
-        biases stay. `untie` makes it an ordinary weight again.
+        `name` is that of the value's weight. The output's weight becomes psi,
+        `parametrizations.weight.original` in a state dict; biases stay. `untie` makes it an
+        ordinary weight again.
         """
-        shape = tuple(value.weight[rows].shape)
+        shape = tuple(getattr(value, name)[rows].shape)
         if {shape, tuple(output.weight.shape)} != {(self.dim, self.dim)}:
             raise ValueError(
                 f"an EigenSpectrum of dim {self.dim} ties two ({self.dim}, {self.dim}) weights, "
                 f"got {shape} for the value and {tuple(output.weight.shape)} for the output"
             )
-        if self._tied or is_parametrized(value, "weight") or is_parametrized(output, "weight"):
+        if self._tied or is_parametrized(value, name) or is_parametrized(output, "weight"):
             raise ValueError("a weight is parametrised already, or the EigenSpectrum tied already")
-        self._tied, self.rows = (value, output), rows
-        self._draw_weights(value, output)
+        self._tied, self.rows, self.name = (value, output), rows, name
+        self._draw_weights(output)
         # unsafe=True: psi does not have the shape of the weight
         register_parametrization(output, "weight", self, unsafe=True)
         return self
@@ -118,7 +125,7 @@ class EigenSpectrum(Mechanism):
         torch's `remove_parametrizations` would break deep copies of the layer, which share the
         class that it changes.
         """
-        output = self._tied[1]
+        output: Any = self._tied[1]
         weight, trained = output.weight.detach(), output.weight.requires_grad
         parametrizations: Any = output.parametrizations
         if len(parametrizations) == 1:
@@ -131,16 +138,25 @@ class EigenSpectrum(Mechanism):
 
     def forward(self, psi: Tensor) -> Tensor:
         """Compute the weight of the output projection, (d, d), as a Linear stores it: W_O^T."""
-        V = self._tied[0].weight[self.rows]
+        V = self.value
         # at least float32: half precision has no inverse, and autocast changes neither operation
         wide = V.to(torch.promote_types(V.dtype, torch.float32))
         right = torch.linalg.inv(wide) if self.form == "inverse" else wide.mT
         return (right * self._compute_spectrum(psi)).to(V.dtype)
 
+    @property
+    def value(self) -> Tensor:
+        """V, the rows of the value projection, (d, d)."""
+        return getattr(self._tied[0], self.name)[self.rows]
+
+    @property
+    def psi(self) -> nn.Parameter:
+        """The parameter of the eigenvalues, which is the output projection's."""
+        return self._tied[1].get_parameter("parametrizations.weight.original")
+
     def eigenvalues(self) -> Tensor:
         """Return the eigenvalues of the layer, (d,), in the order of the heads."""
-        psi = self._tied[1].get_parameter("parametrizations.weight.original")
-        return self._compute_spectrum(psi)
+        return self._compute_spectrum(self.psi)
 
     def _compute_spectrum(self, psi: Tensor) -> Tensor:
         if self.eps is not None:
@@ -156,13 +172,13 @@ class EigenSpectrum(Mechanism):
         return clipped.detach() + (psi - psi.detach())  # equals the clipped value exactly
 
     @torch.no_grad()
-    def _draw_weights(self, value: nn.Linear, output: nn.Linear) -> None:
-        V = torch.empty(self.dim, self.dim, device=value.weight.device)
+    def _draw_weights(self, output: nn.Linear) -> None:
+        V = torch.empty(self.dim, self.dim, device=self.value.device)
         if self.init == "he":
             nn.init.kaiming_normal_(V)
         else:
             nn.init.orthogonal_(V)
-        value.weight[self.rows] = V.to(value.weight.dtype)
+        self.value.copy_(V)
         count = self.dim if self.eps is None else (self.dim - 2) // 2
         output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
         self.to(output.weight.device)

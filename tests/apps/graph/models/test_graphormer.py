@@ -61,8 +61,7 @@ def by_loops(bias: AttentionBias, shapes, variant: str) -> torch.Tensor:
 
 
 def select_valid_rows(values: torch.Tensor, batch: Batch) -> torch.Tensor:
-    valid_mask = torch.nn.functional.pad(batch.mask, (1, 0), value=True)
-    return values.transpose(1, 2)[valid_mask]
+    return values.transpose(1, 2)[torch.nn.functional.pad(batch.mask, (1, 0), value=True)]
 
 
 @pytest.mark.parametrize("variant", ["corrected", "upstream"])

@@ -161,8 +161,7 @@ def test_counts_of_masks_are_exact(length: int, share: float, seed: int) -> None
     assert asked.sum() == count
     assert (target[asked] == ids[asked]).all()
     assert (changed[~asked] == ids[~asked]).all()
-    kept = (changed[asked] == ids[asked]).sum()
-    assert kept == count - round(0.9 * count)
+    assert (changed[asked] == ids[asked]).sum() == count - round(0.9 * count)
     drawn = changed[asked & (changed != ids)]
     assert (drawn == 7).sum() >= round(0.8 * count)
     assert ((drawn < 50) | (drawn == 7)).all()

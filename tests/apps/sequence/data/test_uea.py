@@ -21,8 +21,7 @@ def vowels() -> UEA:
 def test_a_validation_part_is_held_out_by_class(vowels: UEA) -> None:
     assert [len(vowels.splits[split]) for split in ("train", "val", "test")] == [216, 54, 370]
     for split in ("train", "val"):
-        counts = torch.bincount(vowels.splits[split].tensors[2])
-        assert counts.unique().numel() == 1
+        assert torch.bincount(vowels.splits[split].tensors[2]).unique().numel() == 1
 
 
 def test_the_papers_protocol_trains_on_all_of_train_and_selects_on_test() -> None:

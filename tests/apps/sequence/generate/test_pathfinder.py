@@ -25,8 +25,7 @@ def test_draws_what_the_reference_draws(length, index) -> None:
     drawn, slow = draw_picture(3, index, length), ReferencePicture(3, index, length)
     np.testing.assert_array_equal(drawn.image, slow.bytes())
     assert (drawn.label, drawn.origin, drawn.terminal) == (slow.label, *slow.ends)
-    snake = slow.tails.index(drawn.origin)
-    assert (slow.heads[snake] == drawn.terminal) == bool(drawn.label)
+    assert (slow.heads[slow.tails.index(drawn.origin)] == drawn.terminal) == bool(drawn.label)
 
 
 # Shares of black pixels that the original semantics gave in 190 images: 65.5 % and 77 %. An image's

@@ -45,8 +45,7 @@ def test_unknown_letters_and_crowded_texts_are_counted(capsys) -> None:
         "(9-8-0001)",
     ]
     batch = next(iter(data.val_dataloader()))
-    row = batch.tokens[batch.names.index("9-8-0000")].tolist()
-    assert row.count(UNK) == 1
+    assert batch.tokens[batch.names.index("9-8-0000")].tolist().count(UNK) == 1
 
 
 @pytest.mark.parametrize("given", ["published", "file"])

@@ -57,8 +57,7 @@ def test_the_recipe_of_cifar_keeps_the_last_batch_and_scores_the_training_images
     count = len(data.splits["train"])
     assert count % 96
     assert len(data.train_dataloader()) == -(-count // 96)
-    dropping = load_digits(batch_size=96, val_fraction=0.2)
-    assert len(dropping.train_dataloader()) == count // 96
+    assert len(load_digits(batch_size=96, val_fraction=0.2).train_dataloader()) == count // 96
     assert len(load_digits(batch_size=5000).train_dataloader()) == 1  # the only one is kept
     data.setup("test")
     test, train = data.test_dataloader()

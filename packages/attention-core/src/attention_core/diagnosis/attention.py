@@ -161,8 +161,7 @@ def form_map(call: AttentionCall) -> Tensor | None:
     node = call.node
     if call.filter is not None:
         operator = call.filter.arguments[0]
-        is_free = isinstance(operator, ValueFreeOutput)
-        return None if is_free else spectral.matrix(Plain(), operator)
+        return None if isinstance(operator, ValueFreeOutput) else spectral.matrix(Plain(), operator)
     if call.kind == FUSED:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         given = [_read_value(node.read_argument(i, name)) for i, name in enumerate(names)]

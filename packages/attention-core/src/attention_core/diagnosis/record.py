@@ -213,8 +213,7 @@ def record_graph(
     model: nn.Module, run: Callable[[], Any], keep: Collection[int] | None = None
 ) -> Graph:
     """Run a model by `run` and return the graph, with the values of the nodes in `keep`."""
-    weights = [*model.parameters(), *model.buffers()]
-    recorder = _Recorder({id(weight) for weight in weights}, keep)
+    recorder = _Recorder({id(w) for w in (*model.parameters(), *model.buffers())}, keep)
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one function without a map
     try:

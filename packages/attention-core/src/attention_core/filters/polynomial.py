@@ -97,5 +97,4 @@ class Polynomial(Mechanism):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Filter the values."""
-        theta = [per_head(weight, v) for weight in self.theta]
-        return apply_polynomial(A, v, theta, self.steps)
+        return apply_polynomial(A, v, [per_head(w, v) for w in self.theta], self.steps)

@@ -15,15 +15,17 @@ NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head 
 class Filtered:
     """The base of all adapters: a host's attention with a filter, y = H(A) v W_O.
 
-    `attach` sets the `slots`; `takes_reparam` is True where there are projections `qkv` and `proj`.
+    `attach` sets the `slots`. `projections` lists pairs of names: the weight whose last rows make
+    the values, and the output projection.
     """
 
     host_class: ClassVar[type[nn.Module]]
     slots: ClassVar[tuple[str, ...]] = ("filter",)
-    takes_reparam: ClassVar[bool] = False
+    projections: ClassVar[tuple[tuple[str, str], ...]] = ()
     no_kernel: ClassVar[str] = "it forms its map itself"
     filter: nn.Module
     kernel: nn.Module | None
+    spectrum: tuple[Any, ...] = ()  # a tuple, as it is a child of the output projection
 
     @classmethod
     def count_heads(cls, module: Any) -> int:

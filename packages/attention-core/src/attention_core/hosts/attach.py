@@ -35,8 +35,8 @@ from attention_core.hosts.selection import (
     Layers,
     Where,
     check_layers,
-    check_projections,
     check_wrappers,
+    find_projections,
     select_layers,
     self_attention_modules,
     warn_unsupported_attention,
@@ -115,11 +115,11 @@ def attach(
     found = [] if only_norms else self_attention_modules(model, where)
     selected = [found[i] for i in select_layers(layers, len(found))] if found else []
     check_layers(selected)
-    dims = [check_projections(*layer) for layer in selected if reparam]
-    spectra = [check_mechanism("reparam", makers["reparam"](dim)) for dim in dims]
+    projections = [find_projections(model, *layer) for layer in selected if reparam]
+    spectra = [check_mechanism("reparam", makers["reparam"](p[1].in_features)) for p in projections]
     made = [_make_parts(makers, *layer) for layer in selected]
     inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
-    weights = [module.qkv.weight for module, _ in selected] if spectra else []
+    weights = [value.get_parameter(name) for value, _, _, name in projections]
     with restore_model(model, weights, only_on_error=True):
         for (module, adapter), parts in zip(selected, made, strict=True):
             module.__class__ = adapter
@@ -131,8 +131,8 @@ def attach(
             insert_tokens(_match_device_and_mode(part, module), module, point, position)
         if inserted:
             add_mask_checks(model, inserted[0][0], position)
-        for spectrum, dim, (module, _) in zip(spectra, dims, selected, strict=bool(spectra)):
-            spectrum.tie(module.qkv, module.proj, slice(2 * dim, 3 * dim))
+        for spectrum, place, (module, _) in zip(spectra, projections, selected, strict=False):
+            module.spectrum = (spectrum.tie(*place),)
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
@@ -249,7 +249,7 @@ def detach(model: Model) -> Model:
     remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
     for module in filtered:
-        if module.takes_reparam and (spectrum := find_spectrum(module.proj)) is not None:
+        for spectrum in vars(module).pop("spectrum", ()):
             spectrum.untie()
         module.on_detach()
         for slot in module.slots:

@@ -31,7 +31,6 @@ from attention_core.hosts.model_card import format_card
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import is_known_attention, self_attention_modules
 from attention_core.mechanism import find_arguments
-from attention_core.reparam import find_spectrum
 
 __all__ = ["load_mechanism", "save_mechanism"]
 
@@ -104,9 +103,7 @@ def load_mechanism(
             if not (Path(folder) / name).is_file():
                 raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
         groups = json.loads((Path(folder) / DESCRIPTION).read_text(encoding="utf-8"))["groups"]
-        spectra = any("reparam" in group for group in groups)
-        projected = [m for m in _find_layers(model, None) if hasattr(m, "qkv")] if spectra else []
-        weights = [module.qkv.weight for module in projected]
+        weights = [*model.parameters()] if any("reparam" in group for group in groups) else []
         with restore_model(model, weights, only_on_error=True), torch.no_grad():
             attach_groups(model, groups, str(folder), trust)
             own, saved = _list_tensors(model, groups), load_file(Path(folder) / WEIGHTS)
@@ -134,8 +131,7 @@ def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, T
             for slot, part in _find_parts(layers[i]).items():
                 state = dict(part.state_dict())
                 if slot == "reparam":
-                    state["psi"] = layers[i].proj.parametrizations.weight.original
-                    state["V"] = layers[i].qkv.weight[part.rows]
+                    state |= {"psi": part.psi, "V": part.value}
                 found |= {f"{g}.{slot}.{i}.{k}": t for k, t in state.items()}
     return found
 
@@ -178,7 +174,7 @@ def _find_parts(layer: nn.Module) -> dict[str, nn.Module]:
     parts = {
         "filter": find_active(module.filter),
         "kernel": find_active(getattr(module, "kernel", None)),
-        "reparam": find_spectrum(module.proj) if module.takes_reparam else None,
+        "reparam": next(iter(module.spectrum), None),
     }
     found = {slot: part for slot, part in parts.items() if part is not None}
     return {} if len(found) == 1 and isinstance(module.filter, Plain) else found

@@ -4,6 +4,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
@@ -237,22 +238,35 @@ def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
             raise ValueError("a layer has a filter already: detach it first, or give both at once")
 
 
-def check_projections(module: Any, adapter: type[Filtered]) -> int:
-    """Return the channels of a layer; ValueError if no spectrum can make its projections."""
+def find_projections(
+    model: nn.Module, module: nn.Module, adapter: type[Filtered]
+) -> tuple[Any, Any, slice, str]:
+    """Return what `EigenSpectrum.tie` takes for a layer; ValueError if no spectrum can be tied."""
     path = find_import_path(module)
-    if not adapter.takes_reparam:
+    parents = [parent for parent in model.modules() if module in parent.children()]
+    value: Any
+    output: Any
+    for (weight, projection), home in product(adapter.projections, [module, *parents]):
+        holder, _, name = weight.rpartition(".")
+        try:
+            value, output = module.get_submodule(holder), home.get_submodule(projection)
+        except AttributeError:
+            continue
+        break
+    else:
         raise ValueError(
-            f"{path} has no place for a reparameterisation; ViT, DeiT, CaiT, Swin of timm have one"
+            f"{path} has no place for a reparameterisation: ViT, DeiT, CaiT and Swin of timm, "
+            "nn.MultiheadAttention, and BERT, ViT, CLIP and BART of transformers have one"
         )
-    weights = (module.qkv.weight, module.proj.weight)
+    if parametrize.is_parametrized(output):
+        raise ValueError("a layer has a reparameterised projection already: detach it first")
+    weights = getattr(value, name), output.weight
     if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
         raise ValueError(
             f"{path} has quantised projections, which no spectrum can draw anew: attach first, "
             "then quantise"
         )
-    if parametrize.is_parametrized(module.proj):
-        raise ValueError("a layer has a reparameterised projection already: detach it first")
-    dim = module.proj.in_features
-    if (module.qkv.out_features, module.proj.out_features) != (3 * dim, dim):
+    (rows, *width), dim = weights[0].shape, output.in_features
+    if [*width, *weights[1].shape] != [dim] * 3 or rows not in (dim, 3 * dim):
         raise ValueError(f"{path} has no square projections to reparameterise")
-    return dim
+    return value, output, slice(rows - dim, rows), name

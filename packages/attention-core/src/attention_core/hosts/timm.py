@@ -23,11 +23,13 @@ try:
 except ModuleNotFoundError:  # before timm 1.0.20
     from timm.models.vision_transformer import Attention
 
+PACKED = (("qkv.weight", "proj"),)
+
 
 class FilteredAttention(Filtered, Attention):
     """The attention of ViT and DeiT with a filter and, if it has one, a kernel."""
 
-    host_class, takes_reparam = Attention, True
+    host_class, projections = Attention, PACKED
     slots = ("filter", "kernel")
 
     def forward(
@@ -57,7 +59,7 @@ class FilteredAttention(Filtered, Attention):
 class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
     """CaiT's attention with a filter of its dense map, whose heads are mixed after the softmax."""
 
-    host_class, takes_reparam = TalkingHeadAttn, True
+    host_class, projections = TalkingHeadAttn, PACKED
     no_kernel = "it mixes the heads of its logits and of its map"
 
     def forward(self, x: Tensor) -> Tensor:
@@ -68,8 +70,7 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
         A = _mix_heads(self.proj_l, q @ k.mT).softmax(-1)
         A = self.attn_drop(_mix_heads(self.proj_w, A))
-        y = self.filter(A, v).transpose(1, 2).reshape(B, N, D)
-        return self.proj_drop(self.proj(y))
+        return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).reshape(B, N, D)))
 
 
 class FilteredWindows(Filtered, WindowAttention):
@@ -78,7 +79,7 @@ class FilteredWindows(Filtered, WindowAttention):
     The mask of shifted windows is soft, -100: A^2 leaves a region with a weight of e^-100.
     """
 
-    host_class, takes_reparam = WindowAttention, True
+    host_class, projections = WindowAttention, PACKED
     no_kernel = "the mask of its shifted windows depends on the query"
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

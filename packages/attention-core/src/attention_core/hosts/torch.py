@@ -41,6 +41,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
 
     host_class = nn.MultiheadAttention
     slots = ("filter", "kernel")
+    projections = (("in_proj_weight", "out_proj"),)
 
     @classmethod
     def count_heads(cls, module: Any) -> int:
@@ -85,8 +86,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
             A = Softmax(q, k, None, True, dropout)
         else:
             A = Softmax(q, k, mask, False, dropout)
-        z = postprocess(self.kernel, self.filter(A, v))
-        y = self.out_proj(z.transpose(1, 2).flatten(2))
+        y = self.out_proj(postprocess(self.kernel, self.filter(A, v)).transpose(1, 2).flatten(2))
         maps = None
         if need_weights:
             maps = form_filtered_map(self.filter, A)

@@ -22,8 +22,7 @@ class MixedTokens(LowRank):
     """A softmax over mixtures of the values, left (B, H, N, rank) and F (H or 1, rank, N)."""
 
     def __init__(self, left: Tensor, F: Tensor, valid: Tensor | None) -> None:
-        right = zero_padding(F.mT.expand(*left.shape[:2], -1, -1), valid)
-        super().__init__(left, right, valid)
+        super().__init__(left, zero_padding(F.mT.expand(*left.shape[:2], -1, -1), valid), valid)
         self.F = F
 
     def __matmul__(self, v: Tensor) -> Tensor:

@@ -86,8 +86,7 @@ class _Recomputed(torch.autograd.Function):
         q, k, v, mask, *theta = inputs
         # (B, N, H, E) is the layout that a host's next projection reads
         y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
-        is_trained = any(ctx.needs_input_grad)
-        saved = [v.new_empty(v.shape) for _ in options.steps[1:] if is_trained]
+        saved = [v.new_empty(v.shape) for _ in options.steps[1:] if any(ctx.needs_input_grad)]
         norms = q.new_empty(*q.shape[:3], 1)
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
             A.div_(_exponentiate(A, _take(norms, chunk)))

@@ -29,6 +29,11 @@ MODELS = "transformers.models."
 WAVLM = "transformers.models.wavlm.modeling_wavlm.WavLMAttention"
 CACHE_ARGS = ("past_key_values", "layer_past", "cache")  # the last since transformers 5.24
 CROSS_ATTENTION_ARGS = ("key_value_states", "encoder_hidden_states", "cross_attention_states")
+# the last is BERT's: beside the attention, in the module around it
+PROJECTIONS = (
+    *(("v_proj.weight", "o_proj"), ("v_proj.weight", "out_proj"), ("v.weight", "o")),
+    *(("v_lin.weight", "out_lin"), ("value.weight", "dense"), ("value.weight", "output.dense")),
+)
 WINDOW_MASK_NDIM = 3  # (windows, N, N): 0 inside a region of a shifted window, and -100 outside
 
 
@@ -36,6 +41,7 @@ class FilteredInterface(Filtered):
     """An attention of transformers whose config names our attention function."""
 
     slots = ("filter", "kernel")
+    projections = PROJECTIONS
     forward_args: ClassVar[tuple[str, ...]]
     config: Any
     previous_implementation: str | None

@@ -38,7 +38,8 @@ except ModuleNotFoundError:  # before transformers 5, which renames no weight
 
 
 WEIGHTS, INDEX, ADAPTER = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
-ATTACHED = r"(^|\.)(filter|kernel|tokens)\."  # names of what is attached
+# names of what is attached; the last are those of an EigenSpectrum
+ATTACHED = r"(^|\.)(filter|kernel|tokens)\.|\.parametrizations\.weight\.(original|0\.eps)$"
 MODULE = "attention_core_models"
 IMPORTS = """# AutoModel.from_pretrained(folder, trust_remote_code=True) loads what is attached, too
 from functools import partial
@@ -76,7 +77,10 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
         with convert_errors(str(base)):
             described = part.config.attention_core
             groups = described if isinstance(described, list) else [described]
+            is_drawn = any("reparam" in group for group in groups)  # which draws values anew
+            stock = {k: w.clone() for k, w in part.state_dict().items() if is_drawn}
             attach_groups(part, groups, str(base), trust)
+            part.load_state_dict(stock, strict=False)
             _load_weights(part, part.config.name_or_path or base, hub)
     if not restored and not adapter.get(FIELD):
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")

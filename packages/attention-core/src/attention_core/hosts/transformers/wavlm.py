@@ -27,5 +27,4 @@ class FilteredWavLMAttention(Filtered, WavLMAttention):
             mask = mask.masked_fill(attention_mask.ne(1)[:, None, None], -torch.inf)
         A = Softmax(q, k, mask, dropout=self.dropout if self.training else 0.0)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
-        maps = Softmax(q, k, mask).dense().mean(1, keepdim=True)
-        return y, maps.expand(B, self.num_heads, N, N)
+        return y, Softmax(q, k, mask).dense().mean(1, keepdim=True).expand(B, self.num_heads, N, N)

@@ -221,12 +221,14 @@ def test_a_spectrum_is_that_of_a_layer_is_saved_and_leaves_its_weights(name, tmp
     assert model.state_dict().keys() == case.build().state_dict().keys()
 
 
-def test_a_kernel_of_rotated_queries_acts():
+def test_a_kernel_and_a_spectrum_of_rotated_queries_act():
     layer = attach(eva.EvaAttention(12, 3, scale_norm=False).eval(), kernel=AGF)
     x = torch.randn(2, 7, 12)
     q, k, v = (u.unflatten(-1, (3, 4)).transpose(1, 2) for u in layer.qkv(x).chunk(3, -1))
-    expected = (layer.kernel(q, k, x) @ v).transpose(1, 2).flatten(2)
-    assert_close(layer(x), layer.proj(expected))
+    assert_close(layer(x), layer.proj((layer.kernel(q, k, x) @ v).transpose(1, 2).flatten(2)))
+    (spectrum,) = attach(detach(layer), reparam=EigenSpectrum).spectrum
+    H = torch.autograd.functional.jacobian(layer, x[:1, :1]).squeeze()  # one token, whose map is 1
+    assert_close(H, layer.proj.weight @ spectrum.value)
 
 
 QUIET = {"attention_probs_dropout_prob": 0.4, "hidden_dropout_prob": 0.0}

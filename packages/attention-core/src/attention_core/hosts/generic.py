@@ -63,7 +63,9 @@ def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[F
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
     body |= {"__module__": __name__}
-    body |= {"slots": ("filter", "kernel")} if path in KERNEL_CLASSES else {}
+    if path in KERNEL_CLASSES:
+        body["slots"] = ("filter", "kernel")
+        body["projections"] = (("qkv.weight", "proj"), ("v_proj.weight", "proj"))
     return type(f"Filtered{host_class.__name__}", (base, host_class), body)
 
 

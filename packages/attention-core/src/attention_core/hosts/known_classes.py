@@ -114,7 +114,7 @@ xlm_roberta.XLMRobertaSdpaSelfAttention xlm_roberta.XLMRobertaSelfAttention
 """
 
 
-# calling classes whose queries and keys are of tokens (B, N, C) without a bias
+# calling classes of tokens (B, N, C) without a bias, whose values are the last rows of `qkv`
 KERNEL_CLASSES = ("timm.layers.attention.AttentionRope", "timm.models.eva.EvaAttention")
 
 

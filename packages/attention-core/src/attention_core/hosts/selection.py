@@ -255,8 +255,8 @@ def find_projections(
         break
     else:
         raise ValueError(
-            f"{path} has no place for a reparameterisation: ViT, DeiT, CaiT and Swin of timm, "
-            "nn.MultiheadAttention, and BERT, ViT, CLIP and BART of transformers have one"
+            f"{path} has no place for a reparameterisation: ViT, DeiT, EVA-02, CaiT and Swin of "
+            "timm, nn.MultiheadAttention, and BERT, ViT, CLIP and BART of transformers have one"
         )
     if parametrize.is_parametrized(output):
         raise ValueError("a layer has a reparameterised projection already: detach it first")

@@ -45,8 +45,7 @@ def evenly_spaced_indices(valid: Tensor, points: int) -> Tensor:
     """
     last = (valid.sum(-1, keepdim=True) - 1).clamp(min=0)
     rank = torch.arange(points, device=valid.device) * last // max(points - 1, 1)  # (B, p)
-    valid_first = valid.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)
-    return valid_first.gather(-1, rank)
+    return valid.to(torch.uint8).argsort(dim=-1, descending=True, stable=True).gather(-1, rank)
 
 
 class Primalformer(Kernel):

@@ -134,5 +134,4 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 def count_directions(sigma: Tensor) -> Tensor:
     """Return the effective rank (...) of singular values (..., r)."""
-    p = sigma / sigma.sum(-1, keepdim=True)
-    return torch.special.entr(p).sum(-1).exp()
+    return torch.special.entr(sigma / sigma.sum(-1, keepdim=True)).sum(-1).exp()

@@ -106,5 +106,4 @@ def bound_product_mixing(maps: Tensor) -> Bound:
     first, *others = maps.unbind(-3)
     for A in others:
         first = A @ first
-    upper = _compute_dobrushin(maps).prod(-1)
-    return Bound(_compute_dobrushin(first), upper)
+    return Bound(_compute_dobrushin(first), _compute_dobrushin(maps).prod(-1))

@@ -416,8 +416,7 @@ def test_the_values_of_a_generic_host_are_not_needed():
 
 
 def test_tokens_attached_to_a_model_are_coefficients():
-    model = attach(CASES["vit"].build(), tokens=FeatScale)
-    layer = diagnose(model, make_images()).layers[0]
+    layer = diagnose(attach(CASES["vit"].build(), tokens=FeatScale), make_images()).layers[0]
     assert [name.split(".")[-1] for name in layer.coefficients] == ["s", "t"]
 
 

@@ -78,6 +78,10 @@ def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
     model = attach(timm_models.build(), reparam=EigenSpectrum)
     with pytest.warns(UserWarning, match="call save_mechanism"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))
+    for name in ("qkv", "proj"):  # whose weights a merge would not reach, or would change
+        model = attach(timm_models.build(), reparam=EigenSpectrum)
+        with pytest.raises(ValueError, match=f"EigenSpectrum ties .*{name}"):
+            peft.get_peft_model(model, peft.LoraConfig(target_modules=[name]))
 
 
 @orders

@@ -25,8 +25,7 @@ def expand(weights: theory.GFSAWeights) -> tuple[float, float, float]:
 def test_theorem_3_1_and_the_sharper_bound(seed, n, K, scale):
     A = softmax_map(seed, n, scale)
     A[0] *= seed % 2  # a fully masked row
-    power = torch.linalg.matrix_power(A, K)
-    error = row_sum_norm(power - (A + (K - 1) * (A @ A - A)))
+    error = row_sum_norm(torch.linalg.matrix_power(A, K) - (A + (K - 1) * (A @ A - A)))
     printed, sharp = (theory.bound_power_error(A, K, printed) for printed in (True, False))
     assert printed.upper == 2 * K
     assert printed.holds
@@ -114,8 +113,7 @@ def test_a_symmetric_normalization_has_the_largest_singular_value_1(seed, n, sca
     P = scale * normal(seed, n, n)
     S, E = theory.normalize_symmetrically(P), P.exp()
     assert_close(S, E / torch.outer(E.sum(1), E.sum(0)).sqrt(), rtol=1e-9, atol=1e-300)
-    sigma = spectral.singular_values(S)
-    assert_close(sigma[0], torch.ones(()).double())
+    assert_close(spectral.singular_values(S)[0], torch.ones(()).double())
 
 
 def test_a_softmax_map_is_no_symmetric_normalization_unless_all_degrees_are_equal():

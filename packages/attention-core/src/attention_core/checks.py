@@ -51,8 +51,7 @@ def check_ints(owner: str, low: int, high: float = inf, /, **values: Any) -> Non
 
 def check_numbers(owner: str, low: float, high: float, /, **values: Any) -> None:
     """Check that each value is a number from `low` to `high`."""
-    allowed = f"a number from {low} to {high}"
-    _make_check(Real, allowed, lambda x: low <= x <= high)(owner, **values)
+    _make_check(Real, f"a number from {low} to {high}", lambda x: low <= x <= high)(owner, **values)
 
 
 def check_heads(owner: str, /, dim: Any, num_heads: Any) -> None:

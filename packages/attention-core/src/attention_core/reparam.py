@@ -89,7 +89,7 @@ class EigenSpectrum(Mechanism):
         self.clamp, self.std, self.layout = clamp, std, layout
         self.eps = nn.Parameter(torch.tensor([float(eps)])) if kind == "band-pass" else None
         # a tuple: modules in it do not become children, so the host keeps their names
-        self._tied: tuple[nn.Module, ...] = ()
+        self.tied: tuple[nn.Module, ...] = ()
         self.rows, self.name = slice(0), "weight"
 
     def tie(
@@ -111,9 +111,9 @@ class EigenSpectrum(Mechanism):
                 f"an EigenSpectrum of dim {self.dim} ties two ({self.dim}, {self.dim}) weights, "
                 f"got {shape} for the value and {tuple(output.weight.shape)} for the output"
             )
-        if self._tied or is_parametrized(value, name) or is_parametrized(output, "weight"):
+        if self.tied or is_parametrized(value, name) or is_parametrized(output, "weight"):
             raise ValueError("a weight is parametrised already, or the EigenSpectrum tied already")
-        self._tied, self.rows, self.name = (value, output), rows, name
+        self.tied, self.rows, self.name = (value, output), rows, name
         self._draw_weights(output)
         # unsafe=True: psi does not have the shape of the weight
         register_parametrization(output, "weight", self, unsafe=True)
@@ -125,7 +125,7 @@ class EigenSpectrum(Mechanism):
         torch's `remove_parametrizations` would break deep copies of the layer, which share the
         class that it changes.
         """
-        output: Any = self._tied[1]
+        output: Any = self.tied[1]
         weight, trained = output.weight.detach(), output.weight.requires_grad
         parametrizations: Any = output.parametrizations
         if len(parametrizations) == 1:
@@ -134,7 +134,7 @@ class EigenSpectrum(Mechanism):
             output.register_parameter("weight", nn.Parameter(weight, trained))
         else:
             parametrize.remove_parametrizations(output, "weight")
-        self._tied = ()
+        self.tied = ()
 
     def forward(self, psi: Tensor) -> Tensor:
         """Compute the weight of the output projection, (d, d), as a Linear stores it: W_O^T."""
@@ -147,12 +147,12 @@ class EigenSpectrum(Mechanism):
     @property
     def value(self) -> Tensor:
         """V, the rows of the value projection, (d, d)."""
-        return getattr(self._tied[0], self.name)[self.rows]
+        return getattr(self.tied[0], self.name)[self.rows]
 
     @property
     def psi(self) -> nn.Parameter:
         """The parameter of the eigenvalues, which is the output projection's."""
-        return self._tied[1].get_parameter("parametrizations.weight.original")
+        return self.tied[1].get_parameter("parametrizations.weight.original")
 
     def eigenvalues(self) -> Tensor:
         """Return the eigenvalues of the layer, (d,), in the order of the heads."""

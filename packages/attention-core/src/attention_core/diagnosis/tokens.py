@@ -57,8 +57,7 @@ def find_outliers(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     (rogue channels), https://arxiv.org/abs/2309.16588 (registers)
     """
     tokens = _compare_norms(x, mask) > OUTLIER_TOKEN
-    limit = max(1, x.shape[1] // _FEW_TOKENS)
-    tokens &= (tokens.sum(-1, keepdim=True) <= limit).expand_as(tokens)
+    tokens &= (tokens.sum(-1, keepdim=True) <= max(1, x.shape[1] // _FEW_TOKENS)).expand_as(tokens)
     energy = x.where(~tokens.unsqueeze(-1), 0.0).square().sum((0, 1))
     channels = energy > OUTLIER_CHANNEL * energy.median()
     if channels.sum() > max(1, x.shape[2] // _FEW_CHANNELS) or energy.median() == 0:

@@ -154,8 +154,7 @@ def remove_tokens(model: nn.Module) -> None:
         for handle in getattr(module, "tokens_hooks", []):
             handle.remove()
         # not `tokens` of a SelfAttention, which is its own
-        owns_tokens = hasattr(module, "tokens_position")
-        for name in (*_STATE, "tokens") if owns_tokens else _STATE:
+        for name in (*_STATE, "tokens") if hasattr(module, "tokens_position") else _STATE:
             if hasattr(module, name):
                 delattr(module, name)
 

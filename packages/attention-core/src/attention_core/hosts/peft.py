@@ -17,6 +17,7 @@ from torch import nn
 
 from attention_core.hosts.hook_points import HostLibrary
 from attention_core.hosts.saving import FIELD, describe_mechanisms
+from attention_core.reparam import EigenSpectrum
 
 PARTS = ("filter", "kernel", "tokens")
 _inject_adapter, _to_dict = BaseTuner.inject_adapter, PeftConfigMixin.to_dict
@@ -53,11 +54,20 @@ def describe_in_config(config: Any, model: nn.Module) -> None:
         config.attention_core = groups
 
 
+def check_spectra(model: nn.Module) -> None:
+    """Refuse adapters of the projections that an EigenSpectrum ties: a merge would be wrong."""
+    tied = {id(part) for m in model.modules() if isinstance(m, EigenSpectrum) for part in m.tied}
+    for name, module in model.named_modules():
+        if id(module) in tied and name.endswith((".base_layer", ".original_module")):
+            raise ValueError(f"an EigenSpectrum ties {name}: choose other modules for the adapter")
+
+
 @wraps(_inject_adapter)
 def inject_adapter(tuner: Any, model: nn.Module, adapter_name: str, *args: Any, **kw: Any) -> None:
     """Make an adapter that trains and saves what is attached, as PEFT makes it."""
     describe_in_config(tuner.peft_config[adapter_name], model)
     _inject_adapter(tuner, model, adapter_name, *args, **kw)
+    check_spectra(model)
 
 
 @wraps(_to_dict)
@@ -81,6 +91,7 @@ def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
 def update_adapters(model: nn.Module) -> None:
     """Let the adapters of a model train and save what was attached after they were made."""
     for tuner in [module for module in model.modules() if isinstance(module, BaseTuner)]:
+        check_spectra(tuner)
         active = tuner.active_adapters
         for name in sorted(tuner.peft_config, key=lambda name: name not in active):
             config = tuner.peft_config[name]

@@ -249,8 +249,7 @@ def attach_groups(
         made = {slot: _make_factory(group[slot], source, trust) for slot in slots}
         if "position" in group:
             made["position"] = group["position"]
-        make_filter = made.pop("filter", Plain)
-        attach(model, make_filter, group["layers"], where=group.get("where"), **made)
+        attach(model, made.pop("filter", Plain), group["layers"], where=group.get("where"), **made)
 
 
 def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrize
 
 from attention_core.attention import SelfAttention
@@ -26,6 +26,8 @@ Where = str | type[nn.Module] | Callable[[nn.Module], bool]
 _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
 _CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool|Output")  # no map, or none that is square
+# what some classes of timm and transformers have between their map and its output projection
+_BETWEEN, _NOTHING = ("norm", "gate", "inner_attn_ln", "groupnorm", "gate_proj"), nn.Identity | None
 # wrappers that read the parameters of a model once, and so never see those of a mechanism
 _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
@@ -260,12 +262,11 @@ def find_projections(
         )
     if parametrize.is_parametrized(output):
         raise ValueError("a layer has a reparameterised projection already: detach it first")
-    weights = getattr(value, name), output.weight
-    if not all(isinstance(w, Tensor) and w.is_floating_point() for w in weights):
-        raise ValueError(
-            f"{path} has quantised projections, which no spectrum can draw anew: attach first, "
-            "then quantise"
-        )
+    if any(not isinstance(getattr(module, between, None), _NOTHING) for between in _BETWEEN):
+        raise ValueError(f"{path} has a norm or a gate, which a spectrum cannot pass")
+    weights = value._parameters.get(name), output._parameters.get("weight")
+    if not all(w is not None and w.is_floating_point() for w in weights):
+        raise ValueError(f"{path} has quantised or adapted projections: attach a spectrum first")
     (rows, *width), dim = weights[0].shape, output.in_features
     if [*width, *weights[1].shape] != [dim] * 3 or rows not in (dim, 3 * dim):
         raise ValueError(f"{path} has no square projections to reparameterise")

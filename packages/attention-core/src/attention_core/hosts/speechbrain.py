@@ -122,14 +122,12 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         u, w = (b.view(self.num_heads, -1) for b in (self.pos_bias_u, self.pos_bias_v))
         p = self.linear_pos(pos_embs).view(1, -1, self.num_heads, self.head_dim).transpose(1, 2)
         content = ((q + u).transpose(1, 2) * self.scale) @ k.mT
-        position = ((q + w).transpose(1, 2) * self.scale) @ p.mT
-        return content + self.rel_shift(position)
+        return content + self.rel_shift(((q + w).transpose(1, 2) * self.scale) @ p.mT)
 
     def _form_map(self, logits: Tensor, ignored: Tensor | None, drop: nn.Module) -> Tensor:
         if ignored is not None:
             logits = logits.masked_fill(ignored, self.attn_fill_value)
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        A = drop(F.softmax(logits, dim=-1, dtype=wide))
+        A = drop(F.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)))
         # a row without any key is NaN up to here
         return A if ignored is None else A.masked_fill(ignored, 0.0)
 

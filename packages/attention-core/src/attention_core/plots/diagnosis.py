@@ -38,8 +38,7 @@ def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     for place, kind in enumerate(present):
         drawn = {i: x["changes"][kind] for i, x in places.items() if kind in x["changes"]}
         width = 0.8 / len(present)
-        offset = (place - (len(present) - 1) / 2) * width
-        x = [i + offset for i in drawn]
+        x = [i + (place - (len(present) - 1) / 2) * width for i in drawn]
         axis.bar(x, [*drawn.values()], width, color=CHANGE_COLORS[kind], label=kind)
     axis.axhline(0, color="0.5", linewidth=0.8)
     axis.set_title("change of log HFC/LFC by each step", pad=18)

@@ -90,8 +90,7 @@ def filtered_attention_forward(
             return y, None
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if key.shape[1] != query.shape[1]:  # groups of heads share keys and values
-        repeats = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(repeats, 1) for x in (key, value))
+        key, value = (x.repeat_interleave(query.shape[1] // key.shape[1], 1) for x in (key, value))
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
     A: Any = Softmax(query, key, mask, causal, dropout, scaling, allowed)
     if kernel is not None:

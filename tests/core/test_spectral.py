@@ -36,8 +36,7 @@ def test_masks_equal_truncation(measure):
 def test_frequencies_by_hand():
     x = torch.tensor([[3.0, 0.0], [1.0, 0.0], [2.0, 3.0]])  # mean (2, 1)
     hc, dc, whole = 8**0.5, 15**0.5, 23**0.5
-    found = [f(x).item() for f in MEASURES[:3]]
-    assert found == pytest.approx([hc / dc, hc / whole, hc])
+    assert [f(x).item() for f in MEASURES[:3]] == pytest.approx([hc / dc, hc / whole, hc])
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -60,8 +59,7 @@ def test_dft_response_and_of_a_circulant_map_its_transfer_function():
     assert_close(spectral.dft_response(H), reference.dft_response(H))
     assert spectral.dft_response(H.bfloat16()).dtype == torch.float32
     c, i = torch.rand(N).double(), torch.arange(N)
-    circulant = c[(i[:, None] - i[None, :]) % N]
-    assert_close(spectral.dft_response(circulant), torch.fft.fft(c).abs())
+    assert_close(spectral.dft_response(c[(i[:, None] - i[None, :]) % N]), torch.fft.fft(c).abs())
     low_pass = torch.full((N, N), 1 / N).double()
     assert_close(spectral.dft_response(low_pass), torch.eye(N).double()[0])
 

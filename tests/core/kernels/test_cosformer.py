@@ -31,5 +31,4 @@ def literal(horizon, floor):
 @pytest.mark.parametrize("floor", [1e-6, 9.0])  # the second divides small rows
 @pytest.mark.parametrize("horizon", ["real", "padded"])
 def test_is_its_equation(horizon, floor, mask):
-    kernel = Cosformer(DIM, H, horizon, eps=floor)
-    cases.assert_is(kernel, literal(horizon, floor), MASKS[mask]())
+    cases.assert_is(Cosformer(DIM, H, horizon, eps=floor), literal(horizon, floor), MASKS[mask]())

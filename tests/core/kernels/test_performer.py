@@ -8,6 +8,7 @@ import torch
 from attention_core.kernels import Performer
 from attention_core.kernels.performer import orthogonal_gaussian
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 from tests.core.kernels import cases
 from tests.core.kernels.cases import DIM, MASKS, H
@@ -98,6 +99,8 @@ def test_redraws_every_so_many_training_passes():
         seen.append(kernel.projection)
     assert [torch.equal(*two) for two in pairwise(seen)] == [True, False, True, False]
     torch.autograd.grad(sum(y.sum() for y in outputs), [q, k, v])  # none was overwritten
-    kernel.eval()
+    y = checkpoint(lambda q: kernel(q, k, x) @ v, q, use_reentrant=False)
+    found = torch.autograd.grad(y.sum(), q)
+    assert_close(found, torch.autograd.grad((kernel.eval()(q, k, x) @ v).sum(), q))
     for _ in range(3):
         assert_close(kernel(q, k, x) @ v, outputs[-1], rtol=0, atol=0)

@@ -54,8 +54,7 @@ def assert_same(kernel, q, k, x, mask, valid, loss, trace):
 def test_is_its_equation(loss, trace, mask):
     q, k, x, _ = cases.operands()
     mask = MASKS[mask]()
-    valid = cases.list_valid(mask)
-    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, valid, loss, trace)
+    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, cases.list_valid(mask), loss, trace)
 
 
 def test_published_padding_is_ignored():

@@ -32,8 +32,7 @@ def literal(kernel, q, k, x, v, valid):
         total = sum(P[t] for t in range(N) if valid[i][t])
         a = torch.stack([P[t] / total * valid[i][t] for t in range(N)])  # (N, r)
         uniform = torch.full((RANK,), 1 / RANK, dtype=torch.float64)
-        excluded = torch.zeros(RANK).double()
-        pads = uniform if kernel.padding == "published" else excluded
+        pads = uniform if kernel.padding == "published" else torch.zeros(RANK).double()
         b = torch.stack([P[t] / P[t].sum() if valid[i][t] else pads for t in range(N)])
         for M in (a, b):
             terms = terms + sum(z**2 for z in off(M.T @ M)) / RANK**2 / B
@@ -80,4 +79,6 @@ def test_scores_of_the_layers_before_add_up_if_asked():
     for _ in range(2):  # passes
         for depth, layer in enumerate(connected):
             assert_close(layer(q, k, x).core, sum(alone[: depth + 1]).softmax(-1), **TIGHT)
-    assert not any(layer.scores.any() for layer in connected)  # no graph outlives the pass
+    assert all(layer.scores is None for layer in connected)  # no graph outlives the pass
+    with pytest.raises(ValueError, match="no activation checkpointing"):  # runs it alone
+        connected[1](q, k, x)

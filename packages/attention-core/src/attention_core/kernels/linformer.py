@@ -97,6 +97,5 @@ class Linformer(Kernel):
             raise ValueError(f"Linformer was made for {self.length} tokens, got {n}")
         E = self.E[..., :n].to(k.dtype)
         F = E if self.F is None else self.F[..., :n].to(k.dtype)
-        mixtures = mix_tokens(E, k, valid)  # (B, H, rank, d)
-        left = (q * q.shape[-1] ** -0.5 @ mixtures.mT).softmax(-1).to(q.dtype)
+        left = (q * q.shape[-1] ** -0.5 @ mix_tokens(E, k, valid).mT).softmax(-1).to(q.dtype)
         return MixedTokens(zero_padding(left, valid), F, valid)

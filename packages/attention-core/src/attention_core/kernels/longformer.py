@@ -53,8 +53,7 @@ def sliding_windows(t: Tensor, half: int) -> Tensor:
     tensor([[0, 0, 1, 2, 3, 0],
             [1, 2, 3, 0, 0, 0]])
     """
-    ends = (0, 0, half, half + -t.shape[2] % half)
-    return F.pad(t, ends).unfold(2, 3 * half, half).mT
+    return F.pad(t, (0, 0, half, half + -t.shape[2] % half)).unfold(2, 3 * half, half).mT
 
 
 class Longformer(Kernel):

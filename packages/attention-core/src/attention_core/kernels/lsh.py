@@ -50,8 +50,7 @@ class LSHChunks(NamedTuple):
 
     def softmax_over_rounds(self, t: Tensor) -> Tensor:
         """Take the softmax of one number a slot over each token's rounds, (B, H, R, C, c, 1)."""
-        rounds = self.scatter_slots(t).softmax(2)
-        return _take_rows(rounds, self.order.flatten(3)).view_as(t)
+        return _take_rows(self.scatter_slots(t).softmax(2), self.order.flatten(3)).view_as(t)
 
     def allowed_keys(self) -> Tensor:
         """Return the keys that are valid and no copy of the chunk itself, (B, 1, 1, C, 1, 2c)."""

@@ -30,8 +30,7 @@ def orthogonal_gaussian(rows: int, width: int, device: torch.device | None = Non
 
     Source: section 2.4 of https://arxiv.org/abs/2009.14794, https://arxiv.org/abs/math-ph/0609050
     """
-    blocks = -(-rows // width)
-    Q, R = torch.linalg.qr(torch.randn(blocks, width, width, device=device))
+    Q, R = torch.linalg.qr(torch.randn(-(-rows // width), width, width, device=device))
     Q = Q * R.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
     lengths = torch.randn(rows, width, device=device).norm(dim=-1, keepdim=True)
     return lengths * Q.mT.flatten(0, 1)[:rows]
@@ -95,7 +94,8 @@ class Performer(Kernel):
 
     def forward(self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None = None) -> FeatureMap:
         """Compute the map of these tokens."""
-        if self.training and self.redraw_every:
+        # not in a backward pass, where activation checkpointing runs this again
+        if self.training and self.redraw_every and torch._C._current_graph_task_id() < 0:
             if self.passes and self.passes % self.redraw_every == 0:
                 # a new tensor: earlier passes keep the old one for their gradients
                 rows, width = self.projection.shape

@@ -69,7 +69,8 @@ class Singularformer(Kernel):
         self.add_scores = add_scores
         # no submodule: its weights are those of another layer
         self.before: tuple[Singularformer, ...] = ()
-        self.is_followed, self.scores = False, torch.zeros(())
+        self.is_followed = False
+        self.scores: Tensor | None = None
         self.dim, self.num_heads, self.gamma, self.padding = dim, num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
 
@@ -96,8 +97,10 @@ class Singularformer(Kernel):
             pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
             scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
             for before in self.before:
+                if before.scores is None:
+                    raise ValueError("add_scores takes no activation checkpointing")
                 # taken, as a graph that stays would not be freed
-                scores, before.scores = scores + before.scores, torch.zeros(())
+                scores, before.scores = scores + before.scores, None
             if self.is_followed:
                 self.scores = scores
             S = scores.softmax(-1)

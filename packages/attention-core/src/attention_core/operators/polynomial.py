@@ -61,8 +61,7 @@ def horner_terms(
     for i, (a, b, c) in enumerate(reversed(steps)):
         # A v first: a cache has the past values, and not the product
         Au = apply(newer) if i else highest * apply(v)
-        weight = coefficients[-2 - i]
-        term = addcmul(Au if a == 1 else a * Au, weight, v)
+        term = addcmul(Au if a == 1 else a * Au, coefficients[-2 - i], v)
         term = term.add(newer, alpha=b) if b else term
         term = term.sub(older, alpha=older_weight) if older_weight else term
         older, newer, older_weight = newer, term, c

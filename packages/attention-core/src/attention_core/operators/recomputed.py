@@ -214,8 +214,7 @@ def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Gen
 def _add_mask_gradient(dmask: Tensor | None, dA: Tensor, chunk: Chunk) -> None:
     if dmask is not None:
         part = _select(dmask, chunk)
-        heads = chunk[1].stop - chunk[1].start
-        part += dA.view(-1, heads, *dA.shape[1:]).sum_to_size(part.shape)
+        part += dA.view(-1, chunk[1].stop - chunk[1].start, *dA.shape[1:]).sum_to_size(part.shape)
 
 
 def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:

@@ -127,8 +127,7 @@ class Softmax:
         """Return the softmax of the masked logits, zero in rows without an allowed key."""
         mask, lowest = self.mask, torch.finfo(logits.dtype).min
         if self.is_causal:  # without a mask; every query sees the first key
-            past = _build_causal_mask(self.q, self.k)
-            return self._softmax(logits.masked_fill(~past, lowest))
+            return self._softmax(logits.masked_fill(~_build_causal_mask(self.q, self.k), lowest))
         if mask is None:
             return self._softmax(logits)
         allowed = allowed_pairs(mask)

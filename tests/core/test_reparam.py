@@ -36,8 +36,7 @@ def head_maps(host: SelfAttention) -> Tensor:
     """Compute H_g of every head, (heads, d, d), from the two weights alone."""
     dim = len(host.proj.weight)
     W_V, W_O = host.qkv.weight[2 * dim :].T, host.proj.weight.T
-    heads = torch.arange(dim).chunk(host.num_heads)
-    return torch.stack([(W_V[:, g] @ W_O[g]).T for g in heads])
+    return torch.stack([(W_V[:, g] @ W_O[g]).T for g in torch.arange(dim).chunk(host.num_heads)])
 
 
 @given(

@@ -72,8 +72,7 @@ class TokensFirst(Softmax):
 
     def attend(self, q, k, v):
         logits = torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5
-        weights = F.log_softmax(logits, -1).exp()
-        return torch.einsum("bhqk,bkhd->bqhd", weights, v).transpose(1, 2)
+        return torch.einsum("bhqk,bkhd->bqhd", F.log_softmax(logits, -1).exp(), v).transpose(1, 2)
 
 
 class Torch(nn.Module):

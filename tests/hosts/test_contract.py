@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 from torch.testing import assert_close
 
+from tests.core.kernels import cases as kernels
 from tests.hosts import speechbrain_models, timm_models, torch_models
 from tests.hosts.helpers import (
     check_unchanged,
@@ -187,6 +188,14 @@ def test_a_kernel_acts_is_restored_and_sees_no_padding(name, tmp_path):
         short = {key: x[1:, :5] for key, x in inputs.items()}
         assert_close(run(model, short), y[1:, :5])
     assert torch.equal(run(detach(model), inputs), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("kernel", kernels.CASES, ids=lambda case: case.name)
+def test_a_kernel_takes_the_precision_of_its_host(kernel, dtype):
+    layer = nn.MultiheadAttention(12, 3, batch_first=True, dtype=dtype)
+    attach(layer, kernel=lambda dim, num_heads: kernel.make(dim, num_heads, 11))
+    assert layer(*[torch.randn(2, 11, 12, dtype=dtype)] * 3, need_weights=False)[0].dtype == dtype
 
 
 # the attention of the last layer up to its output projection, for one token, whose map is 1

@@ -272,8 +272,7 @@ def test_weights_and_bounds_equal_their_literal_values(case):
         ]
         assert list(layer.eigenvalue_shares.values()) == pytest.approx(average(shares).tolist())
         spectrum = torch.tensor(layer.value_output_spectrum, dtype=torch.complex128)
-        largest = spectrum.abs().amax(-1)
-        assert_close(largest, H.abs().amax(-1), rtol=1e-6, atol=1e-6)
+        assert_close(spectrum.abs().amax(-1), H.abs().amax(-1), rtol=1e-6, atol=1e-6)
         whole = torch.linalg.cond(products.sum(0)).item()
         assert layer.condition_number == pytest.approx(whole, rel=1e-3) or whole > 1e10
         norms = torch.linalg.matrix_norm(products, 2)
@@ -387,8 +386,7 @@ def test_sequence_first_tokens_are_measured_as_tokens():
     model, batch = torch_models.BUILDS["encoder-first"](), torch_models.make_inputs("encoder-first")
     report = diagnose(model, batch)
     assert (report.num_samples, report.num_tokens) == (2, 7)
-    x = batch["src"].transpose(0, 1)
-    samples = [reference_tokens(sample) for sample in truncate(x, SHORT)]
+    samples = [reference_tokens(sample) for sample in truncate(batch["src"].transpose(0, 1), SHORT)]
     found = report.layers[0].steps["input"].hfc_lfc
     assert found == pytest.approx(average([sample["hfc_lfc"] for sample in samples]).item())
 

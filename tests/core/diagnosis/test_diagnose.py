@@ -62,8 +62,7 @@ def test_a_stack_that_averages_is_judged_to_over_smooth_by_attention():
 
 def test_a_stack_that_adds_averages_smooths_later():
     report = diagnose(pass_values(Stack(depth=6), 1.0), make_tokens())
-    ratios = report.curve("hfc_lfc")
-    for before, after in pairwise(ratios):
+    for before, after in pairwise(report.curve("hfc_lfc")):
         assert after == pytest.approx(before / 2, rel=1e-4)  # (I + J) x: DC doubles
     assert "over-smoothed from layer" in report.verdict
     first = next(i for i, r in enumerate(report.curve("token_cosine")[1:]) if r >= 0.9)

@@ -61,8 +61,7 @@ def test_theorem_2_alternating_coefficients_are_high_pass_where_the_series_conve
 
 
 def test_theorem_2_fails_where_alpha_times_the_norm_exceeds_1_and_for_a_small_order():
-    A = torch.tensor([[0.9, 0.1], [0.8, 0.2]]).double()
-    sigma = spectral.singular_values(A)
+    sigma = spectral.singular_values(torch.tensor([[0.9, 0.1], [0.8, 0.2]]).double())
     assert sigma[0] > 1.2
     high_pass = theory.measure_high_pass_ratios(sigma, 0.9, K=200)
     assert not high_pass.converges

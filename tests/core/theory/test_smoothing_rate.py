@@ -51,8 +51,7 @@ def test_remark_d3_logistic_as_printed_fails_for_a_negative_b():
 @draw(n=sizes, scale=scales)
 def test_the_conditions_that_imply_a_decay(seed, n, scale):
     W_V = scale * normal(seed, 4, D)
-    alpha = normal(seed + 1, 50).abs()
-    condition = theory.check_decay(alpha, W_V, n)
+    condition = theory.check_decay(normal(seed + 1, 50).abs(), W_V, n)
     assert (condition.factor[condition.small_values | condition.corrected] < 1).all()
     assert condition.factor.shape == condition.printed.shape == condition.small_values.shape
 
@@ -61,8 +60,7 @@ def test_the_printed_condition_for_a_decay_fails():
     """The tokens grow, layer by layer, by more than 1.2, though the condition is satisfied."""
     X, W_V = torch.tensor([1.0, -1.0] * 20).double()[:, None], torch.full((1, 1), 1.6).double()
     one = torch.ones(1, 1).double()
-    alpha = theory.bound_logits(X, one, one).upper
-    condition = theory.check_decay(alpha, W_V, 40)
+    condition = theory.check_decay(theory.bound_logits(X, one, one).upper, W_V, 40)
     assert condition.printed
     assert not condition.corrected
     assert condition.factor > 1

@@ -120,7 +120,7 @@ class Primalformer(Kernel):
         index = evenly_spaced_indices(tokens, self.points).unsqueeze(-1)
         X = x.gather(1, index.expand(len(x), -1, self.dim))
         X = X.view(len(x), self.points, self.num_heads, self.dim // self.num_heads).transpose(1, 2)
-        E, R = self.W_e.mT @ X, self.W_r.mT @ X
+        E, R = (W.mT.to(X.dtype) @ X for W in (self.W_e, self.W_r))
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))
         e, r = q @ E.mT.to(q.dtype), k @ R.mT.to(k.dtype)
         y = self.combine(torch.cat([e, r], dim=-1)).to(q.dtype)

@@ -142,9 +142,8 @@ class Reformer(Kernel):
         bucket = torch.zeros_like(best, dtype=torch.long)
         for start in range(0, columns, ROTATION_CHUNK):
             with autocast_disabled(q):
-                turned = at_least_float32(q).unsqueeze(2) @ at_least_float32(
-                    rotations[:, :, start : start + ROTATION_CHUNK].mT
-                )
+                u = at_least_float32(q).unsqueeze(2)
+                turned = u @ rotations[:, :, start : start + ROTATION_CHUNK].mT.to(u.dtype)
             column = start + torch.arange(turned.shape[-1], device=q.device)
             beyond = column >= (columns if self.buckets else own.view(-1, 1, 1, 1, 1))
             for sign in (1, -1):

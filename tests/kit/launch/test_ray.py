@@ -11,7 +11,8 @@ import psutil
 import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch.jobs import Places, run_jobs
-from experiment_kit.launch.ray import choose_places, submit_job
+from experiment_kit.launch.options import LaunchOptions
+from experiment_kit.launch.ray import connect_cluster, submit_job
 
 from tests.kit.launch.test_jobs import make_job, read_starts
 
@@ -54,7 +55,7 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
                         process.kill()
                     return
 
-    places, ended = choose_places("ray", "")(0), []
+    places, ended = connect_cluster("")(0), []
     Thread(target=kill_node, daemon=True).start()
     run_jobs(jobs, places, lambda job, status: ended.append((job.name, status)))
     assert sorted(ended) == [(job.name, 0) for job in jobs]
@@ -65,10 +66,10 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
 def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r"ray is missing: pip install 'experiment-kit\[ray"):
-        choose_places("ray", "")
+        connect_cluster("")
     with pytest.raises(UserError, match="--address=a needs --launcher=ray"):
-        choose_places("local", "a")
-    assert choose_places("local", "") is Places
+        assert LaunchOptions(address="a").make_places
+    assert LaunchOptions().make_places is Places
 
 
 def test_gpus_that_no_machine_has_are_named(tmp_path) -> None:

@@ -23,7 +23,7 @@ from experiment_kit.launch.overlays import (
     read_overlay,
 )
 from experiment_kit.launch.plan import Experiment, plan_configs
-from experiment_kit.launch.ray import choose_places
+from experiment_kit.launch.ray import connect_cluster
 from experiment_kit.pages.records import flatten_settings
 
 Grid = dict[str, list[str]]  # options -> the text of each value
@@ -55,7 +55,11 @@ class LaunchOptions:
     @cached_property
     def make_places(self) -> Callable[[int], Places]:
         """The function of their number that makes the places of runs, here or on a cluster."""
-        return choose_places(self.launcher, self.address)
+        if self.launcher == "ray":
+            return connect_cluster(self.address)
+        if self.address:
+            raise UserError(f"--address={self.address} needs --launcher=ray")
+        return Places
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,12 +19,8 @@ _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHO
 _PAUSE = 5  # seconds after a loss: Ray takes a while to see that a machine is dead
 
 
-def choose_places(launcher: str, address: str) -> Callable[[int], Places]:
-    """Return what makes the places of this machine, or of a Ray cluster that has answered."""
-    if launcher == "local":
-        if address:
-            raise UserError(f"--address={address} needs --launcher=ray")
-        return Places
+def connect_cluster(address: str) -> Callable[[int], Places]:
+    """Connect to a Ray cluster; return what makes its places."""
     ray = import_library("ray", "experiment-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     remedy = "start one by `ray start --head`, or name its address as host:port"

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from attention_sequence.data import UEA
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.run import Run
-from experiment_kit.training.callbacks import default_callbacks
+from experiment_kit.training.callbacks import RunLogger, default_callbacks
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
-from experiment_kit.training.loggers import RunLogger
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import compare_with_aim, format_noise, interleave_runs

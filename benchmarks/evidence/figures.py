@@ -9,7 +9,7 @@ import matplotlib as mpl
 import numpy as np
 from attention_core.plots import MEASURES, add_legend, make_panels, render_figure
 from attention_core.plots.panels import show_integers
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 from benchmarks.evidence.figures import write_figures
 from benchmarks.evidence.runner import Row, format_csv

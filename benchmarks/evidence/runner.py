@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from experiment_kit.pages.tables import MeanDeviation
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,

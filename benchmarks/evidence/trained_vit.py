@@ -13,7 +13,8 @@ from typing import Any
 import pandas as pd
 from attention_core.plots import add_legend, make_panels, render_figure
 from experiment_kit.pages.records import read_scalars
-from experiment_kit.run import Run, write_atomically
+from experiment_kit.run import Run
+from experiment_kit.run_files import write_atomically
 from matplotlib.figure import Figure
 
 from benchmarks.evidence.figures import THEMES, WIDTH

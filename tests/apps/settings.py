@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.cli import find_run
 from experiment_kit.launch.plan import Experiment, load_app, load_planner
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.run import Run
@@ -178,7 +177,7 @@ def find_differences(expected: Expected, cell: Cell) -> Iterator[str]:
 def merge_config(experiment: Experiment) -> dict[str, Any]:
     """Return every value of the config of an experiment by its path, mappings as well."""
     start = experiment.start
-    runs = {start: find_run(load_app(start.app), plan_config(start))} if start else None
+    runs = {start: load_app(start.app).find_run(plan_config(start))} if start else None
     return dict(list_values(plan_config(experiment, runs)))
 
 

@@ -11,7 +11,7 @@ from attention_nlp.data.pretraining import Pretraining
 from attention_sequence.data import UEA, ListOps
 from attention_speech.data import An4, FreeSpokenDigits, LibriSpeech, SyntheticDigits, WavFolder
 from attention_vision.data import CIFAR, Digits, ImageFolder, ImageFolders
-from experiment_kit.data.folders import list_files
+from experiment_kit.run import list_files
 
 BOOKS = ("train-clean-100", "dev-clean", "test-clean", "test-other")
 CASES = [

@@ -10,9 +10,10 @@ import torch
 import yaml
 from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
-from experiment_kit.cli import AppCLI, execute, run_app
+from experiment_kit.cli import AppCLI
 from experiment_kit.launch.overlays import command_line
 from experiment_kit.run import Run
+from experiment_kit.stages import execute, run_app
 
 from tests.apps.contract import find_run
 from tests.apps.tiny import arguments, fit

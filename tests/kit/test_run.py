@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, config_hash, write_atomically, write_folder_once
+from experiment_kit.run import Run, config_hash
+from experiment_kit.run_files import write_atomically, write_folder_once
 
 CONFIG = {
     "seed_everything": 0,

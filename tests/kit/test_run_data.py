@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from experiment_kit.data import folders
-from experiment_kit.data.folders import describe_data, diff_data, list_files, record_data
+from experiment_kit import run as run_module
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run
+from experiment_kit.run import Run, describe_data, list_files
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def data(tmp_path) -> Path:
 def run(tmp_path, data) -> Run:
     """Return a run that has a checkpoint."""
     run = Run(tmp_path / "run")
-    record_data(run, [data])
+    run.record_data([data])
     run.checkpoint_folder.mkdir()
     (run.checkpoint_folder / "step=3.ckpt").touch()
     return run
@@ -47,10 +46,10 @@ def edit_bytes(path: Path) -> None:
 def test_a_run_does_not_resume_on_changed_data(run, data, change, sentence) -> None:
     change(data)
     with pytest.raises(UserError, match=f"cannot resume: {sentence}"):
-        record_data(run, [data])
+        run.record_data([data])
     (run.checkpoint_folder / "step=3.ckpt").unlink()
-    record_data(run, [data])  # nothing was trained on the old data
-    assert not diff_data(run, describe_data([data]))
+    run.record_data([data])  # nothing was trained on the old data
+    assert not run.diff_data(describe_data([data]))
 
 
 def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path) -> None:
@@ -58,24 +57,24 @@ def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path
     os.utime(tmp_path / "moved/there/train/a.txt", ns=(1, 1))
     (tmp_path / "moved/there/.cache").mkdir()
     (tmp_path / "moved/there/.cache/made").touch()
-    record_data(run, [tmp_path / "moved" / "there"])
+    run.record_data([tmp_path / "moved" / "there"])
     parts = [tmp_path / "moved/there/test", tmp_path / "moved/there/train"]
-    record_data(run, parts)
+    run.record_data(parts)
 
 
 def test_a_damaged_record_is_named_and_that_of_an_old_run_is_written(run, data) -> None:
     (run.folder / "data.json").write_text("[]")
     with pytest.raises(UserError, match=r"data\.json .*: delete it if the data is still that of"):
-        record_data(run, [data])
+        run.record_data([data])
     (run.folder / "data.json").unlink()
-    record_data(run, [data])
+    run.record_data([data])
     assert (run.folder / "data.json").is_file()
 
 
 def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None:
     for number in range(30):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 300_000)
-    monkeypatch.setattr(folders, "MAX_FILES", 4)
+    monkeypatch.setattr(run_module, "MAX_FILES", 4)
     found = describe_data([tmp_path])
     assert (found["files"], found["bytes"], len(found["content"])) == (30, 9_000_000, 4)
     assert describe_data([tmp_path]) == found

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from experiment_kit import cli
+from experiment_kit import cli, stages
 from lightning.pytorch import Callback
 from torch.utils.tensorboard import SummaryWriter
 
@@ -124,7 +124,7 @@ def run_task(task: Task) -> None:
     # drawing takes as long as the rest of a small run, and writes no file of its own
     SummaryWriter.add_figure = lambda *_, **__: None
     try:
-        cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
+        stages.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
         if counter.rank == 0:
             task.find_file("counts.json").write_text(json.dumps(counter.counts))

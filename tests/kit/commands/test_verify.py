@@ -12,13 +12,13 @@ import pytest
 import torch
 import yaml
 from experiment_kit.__main__ import main
-from experiment_kit.cli import find_run, run_app
 from experiment_kit.commands.predict import predict_files
 from experiment_kit.commands.verify import verify_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, find_data, load_app, load_best_epoch, read_run
 from experiment_kit.run import Run
 from experiment_kit.run_files import compute_digest
+from experiment_kit.stages import run_app
 
 from tests.apps.tiny import NARROW
 
@@ -60,7 +60,7 @@ def strangers_run(run, stranger):
     config.write_text(config.read_text().replace("attention_core.GFSA", stranger.name))
     mapping = read_run(run)
     result = json.loads((run / "result.json").read_text())
-    result["hash"] = find_run(load_app("sequence"), mapping).hash
+    result["hash"] = load_app("sequence").find_run(mapping).hash
     result["digest"] = compute_digest(result)
     (run / "result.json").write_text(json.dumps(result))
     return run.rename(run.with_name(f"seed-0-{result['hash']}"))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from experiment_kit.app import AppSpec
-from experiment_kit.cli import AppCLI, find_run
+from experiment_kit.cli import AppCLI
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run
@@ -21,7 +21,7 @@ def find_own_run(app: AppSpec, args: list[str]) -> Run:
     """Parse a command line as its own process does, by a parser that tests share."""
     cli = PARSERS[app.name] = PARSERS.get(app.name) or AppCLI(app, ["fit", *args])
     cli.config = cli.parser.parse_args(["fit", *args])
-    return find_run(app, cli.read_settings())
+    return app.find_run(cli.read_settings())
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -75,7 +75,7 @@ def test_a_run_is_identified_by_the_hash_and_the_seed_of_the_one_that_it_starts_
 
 def find_tiny_run(planner: ConfigPlanner, *extra: str):
     args = arguments("runs", *extra)
-    found = find_run(planner.app, planner.merge_config(args))
+    found = planner.app.find_run(planner.merge_config(args))
     assert found == find_own_run(APP, args)
     return found
 
@@ -93,7 +93,7 @@ def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:
     path.write_text("a")
     app = replace(APP, hashed_files=("model.weights_source",))
     planner, args = ConfigPlanner(app), arguments("runs", f"--model.weights_source={path}")
-    first = find_run(app, planner.merge_config(args))
+    first = app.find_run(planner.merge_config(args))
     assert first == AppCLI(app, ["fit", *args]).run
     path.write_text("bc")
-    assert find_run(app, planner.merge_config(args)) != first
+    assert app.find_run(planner.merge_config(args)) != first

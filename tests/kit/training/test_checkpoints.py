@@ -12,7 +12,8 @@ import pytest
 import torch
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
-from experiment_kit.run import Run, parse_step
+from experiment_kit.run import Run
+from experiment_kit.run_files import parse_step
 from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,

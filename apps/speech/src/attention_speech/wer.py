@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import torch.distributed
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 from torch import Tensor, nn
 from torchmetrics import Metric, SumMetric
 

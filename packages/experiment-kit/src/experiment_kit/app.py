@@ -1,14 +1,19 @@
-"""The description of an app: its classes, and the options of its command line."""
+"""The description of an app: its classes, its runs, and the options of its command line."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import LightningModule
 
+from experiment_kit.app_files import name_run, read_option
 from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.data.download import Source
+from experiment_kit.errors import convert_user_errors
+from experiment_kit.run import Run
 
 
 @dataclass(frozen=True)
@@ -57,3 +62,24 @@ class AppSpec:
     def links_at_parsing(self) -> dict[str, str]:
         """Arguments -> arguments that receive their value when a config is parsed."""
         return {"seed_everything": "data.init_args.seed", **self.links_from_model}
+
+    def find_run(self, config: Mapping[str, Any], fitting: bool = True) -> Run:
+        """Return the run that a merged config, a plain mapping, identifies with its files."""
+        named = {key: read_option(config, key) for key in self.hashed_files}
+        named["start"] = config.get("ckpt_path") if fitting else None
+        # a value that names no local file, such as weights on a hub, has no content to hash
+        contents = {
+            key: _hash_file(path.resolve(), path.stat().st_mtime_ns)
+            for key, name in named.items()
+            if name and (path := Path(name)).is_file()
+        }
+        start = contents.pop("start", None)
+        identified = {**config, "start": start, "files": contents or None}
+        with convert_user_errors(ValueError):
+            return Run.from_config(self.name, identified | {"run": name_run(self.package, config)})
+
+
+@cache
+def _hash_file(path: Path, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

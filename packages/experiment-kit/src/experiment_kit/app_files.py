@@ -3,14 +3,17 @@
 An app is a package `attention_<app>` that holds `configs/base.yaml`. Its data sets are files,
 `configs/data/<name>.yaml`; its backbones, methods, recipes, profiles, protocols and grids are
 entries of one file each, as `configs/methods.yaml`. Methods that all apps share are in the kit.
+
+`find_config` returns the settings of a name, and `name_run` the names of a config.
 """
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, reduce
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,11 @@ SHARED = Path(__file__).parent / "configs"
 KIND_FILES = ("backbones", "methods", "recipes", "profiles", "protocols", "grids")
 NAMED = ("data", "backbone", "method", "profile", "protocol")  # kinds that name a run
 ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
+SLOTS = ("filter", "kernel", "tokens", "reparam")
+NETWORKS = ("backbone", "architecture", "network")  # arguments that name a network
+PLAIN = "attention_core.Plain"
 Settings = dict[str, Any]
+Config = Mapping[str, Any]
 
 
 def list_apps() -> list[str]:
@@ -135,6 +142,11 @@ def flatten_row(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, 
             yield f"{start}{key}", value
 
 
+def read_option(config: Any, key: str) -> Any:
+    """Return the value under a dotted key; None where there is none."""
+    return reduce(lambda part, name: (part or {}).get(name), key.split("."), config)
+
+
 def match_names(pattern: str, name: str) -> bool:
     """Match names with slashes between, of which a pattern may leave the last ones open."""
     slashes = name.count("/") - pattern.count("/")
@@ -145,3 +157,121 @@ def find_table_specs(app: str) -> list[Path]:
     """Return the files that describe the tables of an app, in the order of their names."""
     folder = find_app_folder(app)
     return sorted(folder.glob("papers/*.yaml")) if folder else []
+
+
+def name_run(package: str, config: Config) -> dict[str, Any]:
+    """Return the names under `run` of a merged config, corrected by what runs."""
+    run, base = dict(config["run"]), find_config(package, "base") or {}
+    for kind, (list_classes, describe) in _KINDS.items():
+        entries, found = read_entries(package, kind), list_classes(config)
+
+        def fits(name: str, kind: str = kind, found: Any = found, of: Any = list_classes) -> bool:
+            stated = of(find_config(package, f"{kind}/{name}") or {})
+            is_same = {**of(base), **stated}.items() <= found.items()
+            return is_same and (kind != "method" or _has_arguments(package, name, config))
+
+        is_own = run[kind] not in (*entries, kind)
+        if not is_own and not (run[kind] in entries and fits(run[kind])):
+            settings = {n: find_config(package, f"{kind}/{n}") for n in entries if fits(n)}
+            alike = [name for name, entry in settings.items() if _contains(config, entry)]
+            best = max(alike, key=lambda name: len(str(settings[name])), default="")
+            run[kind] = best or re.sub(r"[^\w.-]+", "", describe(config))[:60]
+    return run
+
+
+def _find_class(value: Any) -> str:
+    """Return the full import path of the class that a setting names; "" for none."""
+    path = value.get("class_path", "") if isinstance(value, Mapping) else value or ""
+    found = _get_class(path)
+    return f"{found.__module__}.{found.__qualname__}" if isinstance(found, type) else path
+
+
+def _get_class(path: str) -> type | None:
+    """Return a class that is imported; the config of a stranger must import none."""
+    module, _, name = path.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return found if isinstance(found, type) else None
+
+
+def _list_data(config: Config) -> dict[str, Any]:
+    data = config.get("data") or {}
+    name = (data.get("init_args") or {}).get("dataset_name")
+    found = {"dataset_name": name, "class": _find_class(data)}
+    return {key: value for key, value in found.items() if value}
+
+
+def _list_networks(config: Config) -> dict[str, Any]:
+    if own := config.get("model_class"):
+        return {"class": own}
+    model = config.get("model") or {}
+    return {key: name for key in NETWORKS if (name := _find_class(model.get(key)))}
+
+
+def _list_mechanisms(config: Config) -> dict[str, Any]:
+    if not (model := config.get("model")):
+        return {}  # a base says nothing of mechanisms
+    found = {slot: _find_class(model.get(slot)) for slot in SLOTS}
+    return {**found, "filter": found["filter"] or _find_class(PLAIN)}
+
+
+def _describe_mechanisms(config: Config) -> str:
+    """Name the classes in the slots, each with the arguments that differ from its defaults."""
+    names = []
+    for slot, path in _list_mechanisms(config).items():
+        if path and path != _find_class(PLAIN):
+            changed = _list_changes(config["model"], slot, {})
+            names += [path.rpartition(".")[2], *(f"{k}{v}" for k, v in changed.items())]
+    if (layers := config["model"].get("layers", ":")) != ":":
+        names.append(f"layers{layers}")
+    return "-".join(names)
+
+
+def _has_arguments(package: str, name: str, config: Config) -> bool:
+    """Return True if the mechanisms have a method's arguments, or those with its rows of `at`."""
+    run, model = config["run"], config["model"]
+    entry = find_config(package, f"method/{name}") or {}
+    overlays = (entry, find_config(package, f"protocol/{run.get('protocol')}") or {})
+    names = {**run, "method": name}
+    rows = dict(o for each in overlays for row in match_rows(each, names) for o in flatten_row(row))
+    stated = dict(flatten_row({"model": entry.get("model", {})}))
+    return model.get("layers", ":") == stated.get("model.layers", ":") and any(
+        not any(_list_changes(model, slot, options) for slot in SLOTS)
+        for options in (stated, stated | rows)
+    )
+
+
+def _list_changes(model: Config, slot: str, stated: Config) -> dict[str, Any]:
+    """Return the arguments in a slot that are not as stated, or else as by default."""
+    value = model.get(slot)
+    known = signature(kind).parameters if (kind := _get_class(_find_class(value))) else {}
+    expected = {k: p.default for k, p in known.items()}
+    start = f"model.{slot}.init_args."
+    expected |= {k.removeprefix(start): v for k, v in stated.items() if k.startswith(start)}
+    given = value.get("init_args") or {} if isinstance(value, Mapping) else {}
+    return {k: v for k, v in given.items() if k not in expected or not _is_same(v, expected[k])}
+
+
+def _describe_class(found: Config) -> str:
+    return str([*found.values(), "network"][0]).rpartition(".")[2]
+
+
+def _is_same(one: Any, two: Any) -> bool:
+    one, two = ([*x] if isinstance(x, list | tuple) else x for x in (one, two))
+    return bool(one == two)
+
+
+def _contains(whole: Any, part: Any) -> bool:
+    """Return True if all that an entry sets has the same value in a config."""
+    if not isinstance(part, Mapping):
+        return _is_same(whole, part)
+    if "class_path" in part and _find_class(whole) != _find_class(part):
+        return False
+    keys = part.keys() - {"at", "class_path", "defaults", "run"}
+    return isinstance(whole, Mapping) and all(_contains(whole.get(k), part[k]) for k in keys)
+
+
+_KINDS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[Config], str]]] = {
+    "data": (_list_data, lambda config: _describe_class(_list_data(config))),
+    "backbone": (_list_networks, lambda config: _describe_class(_list_networks(config))),
+    "method": (_list_mechanisms, _describe_mechanisms),
+}

@@ -1,56 +1,45 @@
-"""The command line of every app: parse its overlays, then execute the run that they describe.
+"""The parser of an app's command line, and the builder of the classes that its config names.
 
     attention-<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
+    attention-<app> {fit,validate,test,predict} RUN --key=value
 
-Overlays merge from left to right. A config names classes by their import paths, which imports and
-calls them: read the config of a stranger before you run it; `parsing.py` says what is refused.
-`fit` trains, resumes an interrupted run, skips a finished one, and ends with one pass over the test
-set at the best epoch.
+Overlays merge from left to right. RUN is the folder of a run, which stands for its config. A config
+names classes by their import paths, which imports and calls them: read the config of a stranger
+before you run it; `parsing.py` says what is refused.
 """
 
-import hashlib
 import json
+import re
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cache, cached_property, partial, reduce
-from inspect import signature
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import torch
-from jsonargparse import Namespace
+from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from experiment_kit.app import AppSpec
-from experiment_kit.arguments import (
-    check_flags,
-    copy_last_state,
-    expand_arguments,
-    explain_absent_size,
-    take_model,
-)
+from experiment_kit.app_files import find_config, name_run, read_settings
 from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.data.folders import record_data
-from experiment_kit.environment import describe_version, search_working_directory_last
-from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
-from experiment_kit.naming import name_run
+from experiment_kit.environment import describe_version, expand_home
+from experiment_kit.errors import UserError, convert_user_errors, find_own_line
 from experiment_kit.parsing import ConfigFile, ConfigParser, restrict_classes
-from experiment_kit.run import Run, RunName, is_whole_checkpoint, parse_step, write_atomically
+from experiment_kit.run import Run, RunName
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training.callbacks import check_callbacks, default_callbacks
-from experiment_kit.training.checkpoints import (
-    CheckpointOptions,
-    PreemptionHandler,
-    explain_failure,
-)
-from experiment_kit.training.loggers import RunLogger, score_and_write_result
+from experiment_kit.training.callbacks import RunLogger, check_callbacks, default_callbacks
+from experiment_kit.training.checkpoints import CheckpointOptions, PreemptionHandler
+from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.spectral_monitor import SpectralMonitor
+
+_OPTIONS = {
+    "optimizer": "the model has it: --model.optimizer=SGD --model.optimizer.lr=0.1",
+    "lr_scheduler": "the model has it: --model.schedule=CosineSchedule",
+}
 
 
 class AppCLI(LightningCLI):
@@ -161,7 +150,7 @@ class AppCLI(LightningCLI):
             self.settings.run[key] = name
         if self.source and self.subcommand != "fit":
             return Run(self.source)
-        return find_run(self.app, config, fitting=self.subcommand == "fit")
+        return self.app.find_run(config, fitting=self.subcommand == "fit")
 
     def read_settings(self) -> dict[str, Any]:
         """Return the parsed config as a plain mapping."""
@@ -221,104 +210,66 @@ class AppCLI(LightningCLI):
         )
 
 
-def find_run(app: AppSpec, config: Mapping[str, Any], fitting: bool = True) -> Run:
-    """Return the run that a merged config, a plain mapping, identifies with its files."""
-    named = {key: read_option(config, key) for key in app.hashed_files}
-    named["start"] = config.get("ckpt_path") if fitting else None
-    # a value that names no local file, such as weights on a hub, has no content to hash
-    contents = {
-        key: _hash_file(path.resolve(), path.stat().st_mtime_ns)
-        for key, name in named.items()
-        if name and (path := Path(name)).is_file()
-    }
-    files = {"start": contents.pop("start", None), "files": contents or None}
-    with convert_user_errors(ValueError):
-        return Run.from_config(app.name, {**config, **files, "run": name_run(app.package, config)})
+def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path | None]:
+    """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
+    args = expand_home(args)
+    for name, remedy in _OPTIONS.items():
+        if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
+            raise UserError(f"--{name}: {remedy}")
+    if args == ["fit"]:
+        chosen = (find_config(app.package, "base") or {}).get("defaults", {})
+        raise UserError(
+            f"fit needs a config: attention-{app.name} fit -c base -c data/{chosen.get('data')}"
+            " -c profile/smoke is a first command, and fit --help lists the options"
+        )
+    if len(args) < 2 or args[1].startswith("-"):
+        return args, None
+    folder = Path(args[1])
+    run = Run.parse(folder)
+    if run is None or not (folder / "config.yaml").is_file():
+        raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
+    if run.app != app.name:
+        raise UserError(f"{folder} is a run of {run.app}: write attention-{run.app} {args[0]}")
+    path = folder if len(folder.parts) > 4 else folder.absolute()
+    root = f"--run.folder={path.parents[3]}"
+    return [args[0], "-c", str(folder / "config.yaml"), root, *args[2:]], folder
 
 
-def read_option(config: Any, key: str) -> Any:
-    """Return the value under a dotted key; None where there is none."""
-    return reduce(lambda part, name: (part or {}).get(name), key.split("."), config)
+def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | None]:
+    """Return the arguments without `--model=CLASS`, and the class; None if it is that of the app.
+
+    The config of a run has it as `model_class`.
+    """
+    found = [a.partition("=")[2] for a in args if re.fullmatch(r"--model=[A-Za-z_][\w.]*", a)]
+    found = [name for name in found if not Path(name).is_file()]
+    files = [Path(b) for a, b in pairwise(args) if a in ("-c", "--config")]
+    for path in files if not found else ():
+        if path.is_file() and (name := read_settings(path.resolve()).get("model_class")):
+            found.append(name)
+    if not found:
+        return [*args], None
+    parser = ArgumentParser(exit_on_error=False)  # refuses what a stranger's config must not name
+    parser.add_argument("--model", type=type[AttentionModule])
+    with convert_user_errors(ImportError, AttributeError, prefix=f"--model={found[-1]}: "):
+        model = parser.parse_args([f"--model={found[-1]}"]).model
+    return [a for a in args if a != f"--model={found[-1]}"], model
 
 
-@cache
-def _hash_file(path: Path, changed: int) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def run_app(app: AppSpec, args: list[str] | None = None) -> None:
-    """Run an app's command line; a mistake is one sentence and exit status 2."""
-    patches.drop_chatter()
-    search_working_directory_last()
-    with exit_on_user_error():
-        execute(AppCLI(app, args))
-
-
-def execute(cli: AppCLI) -> Trainer | None:
-    """Execute the parsed subcommand on its run; return None for a finished run."""
-    settings, fitting = cli.settings, cli.subcommand == "fit"
-    check_flags(settings.trainer)
-    with cli.preemption, ExitStack() as stack:
-        if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
-            settings.run.folder = stack.enter_context(TemporaryDirectory())
-        run = cli.run
-        # a finished run may be on a disk that is read-only, where it cannot be locked
-        if fitting and run.read_result() is None and patches.is_first_process():
-            stack.enter_context(run.lock())
-        if fitting and run.read_result() is not None:
-            if settings.ckpt_path not in (None, "last"):  # refuse a missing file all the same
-                find_start_checkpoint(run, settings.ckpt_path, fitting)
-            print(f"already finished: {run.folder}")
-            return None
-        if fitting and cli.source and patches.is_first_process():
-            copy_last_state(Run(cli.source), run, cli.read_settings())
-        settings.weights_only = True
-        settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
-        kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
-        with convert_user_errors(*kinds):
-            cli.build_all()
-        if fitting and patches.is_first_process():
-            record_data(run, getattr(cli.datamodule, "list_data_files", tuple)())
-            run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
-        with (
-            convert_user_errors(MisconfigurationException),
-            explain_absent_size(cli.app.links),
-            explain_failure(cli.preemption, settings.ckpt_path),
-        ):
-            method = getattr(cli.trainer, str(cli.subcommand))
-            given = cli.config_init[cli.subcommand]
-            arguments = {key: given[key] for key in signature(method).parameters if key in given}
-            began = time.perf_counter()
-            outputs = method(**arguments, datamodule=cli.datamodule)
-            if fitting:
-                score_and_write_result(cli, time.perf_counter() - began)
-        if cli.subcommand == "predict":
-            write_atomically(run.folder / "predictions.pt", partial(torch.save, outputs))
-            print(f"wrote {run.folder}/predictions.pt")
-    return cli.trainer
-
-
-def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
-    """Return the given checkpoint, else the one to resume from, or the one to evaluate."""
-    if fitting and given == "best":
-        text = "ckpt_path best has weights alone: leave it out, to go on from the last state"
-        raise UserError(text)
-    if given and given not in ("best", "last"):
-        if not is_whole_checkpoint(Path(given), resumable=fitting):
-            remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
-            raise UserError(f"ckpt_path {given} is not a whole checkpoint{remedy}")
-        return given
-    is_last = fitting or given == "last"
-    found = run.find_newest_checkpoint() if is_last else run.find_test_checkpoint()
-    if found is None:
-        if not fitting:
-            remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
-            raise UserError(f"{run.folder} is not trained: {remedy}")
-        return None
-    if fitting:
-        print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
-    return str(found)
+@contextmanager
+def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
+    """Name what an own data module lacks of the attributes that the model takes from it."""
+    try:
+        yield
+    except (AttributeError, TypeError) as error:
+        absent = [k for k, v in links.items() if re.search(f"missing .*'{v}'", str(error))]
+        is_data = isinstance(getattr(error, "obj", None), LightningDataModule)
+        if is_data and not find_own_line(error):
+            absent = [str(error.name)]  # type: ignore[union-attr]
+        if not absent:
+            raise
+        names = " and ".join(absent)
+        text = f"data: the model needs {names}: make it an attribute of the class"
+        raise UserError(text) from error
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -1,26 +1,34 @@
-"""A run: the hash of its config, its folder, its lock, its files, and the atomic writes."""
+"""A run: the hash of its config, its folder, its lock, and its files."""
 
 import hashlib
+import heapq
 import json
 import os
-import platform
 import re
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
-from filelock import FileLock, Timeout
 
 from experiment_kit import run_files
 from experiment_kit.environment import describe_code, describe_environment
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import FolderName, is_whole_checkpoint, parse_folder, parse_step
+from experiment_kit.run_files import (
+    FolderName,
+    hold_lock,
+    is_whole_checkpoint,
+    parse_folder,
+    parse_step,
+    write_atomically,
+)
 
+MAX_FILES = 1000  # whose content identifies a run's data; all are counted
+_SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 _HASHED = ("seed_everything", "trainer", "model", "model_class", "data", "start", "files")
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
 _IGNORED = {
@@ -95,70 +103,36 @@ def _drop_keys(mapping: Mapping[str, Any] | None, names: set[str]) -> dict[str, 
     return {key: value for key, value in (mapping or {}).items() if key not in names}
 
 
-def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], None]) -> None:
-    """Write a whole file or nothing; a callable writes what is too large for memory."""
-    if isinstance(content, str):
-        content = content.encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            content(file) if callable(content) else file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-        sync_folder(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
+    """Describe files and folders: number, bytes and names of all, the content of a sample."""
+    files, names = list_files(paths), hashlib.sha256()
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    for name, size in sizes.items():
+        names.update(os.fsencode(f"{name}\0{size}\0"))
+    sample = heapq.nsmallest(MAX_FILES, files, lambda name: zlib.crc32(os.fsencode(name)))
+    content = {}
+    for name in sample:
+        digest = hashlib.sha256(f"{sizes[name]}".encode())
+        with files[name].open("rb") as file:
+            digest.update(file.read(_SAMPLE))
+            file.seek(max(0, sizes[name] - _SAMPLE))
+            digest.update(file.read(_SAMPLE))
+        content[name] = digest.hexdigest()[:16]
+    totals = {"files": len(files), "bytes": sum(sizes.values()), "names": names.hexdigest()}
+    return {**totals, "content": content}
 
 
-def sync_folder(path: Path) -> None:
-    """Write the entries of a folder to disk: a power cut may undo a rename that is in memory."""
-    number = os.open(path, os.O_RDONLY)
-    os.fsync(number)
-    os.close(number)
-
-
-def has_content(folder: Path) -> bool:
-    """Return True for a folder that is not empty."""
-    return folder.is_dir() and any(folder.iterdir())
-
-
-def write_folder_once(
-    path: Path, write: Callable[[Path], object], is_whole: Callable[[Path], bool] = has_content
-) -> Path:
-    """Let one process fill a hidden folder that becomes `path`; keep a `path` that is whole."""
-    path = path.absolute()
-    if is_whole(path):
-        return path
-    with hold_lock(path.with_name(f"{path.name}.lock")):
-        if not is_whole(path):
-            unfinished = path.with_name(f".{path.name}.part")
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            try:
-                write(unfinished)
-                os.sync()  # at once: an fsync of each of many small files takes much longer
-                shutil.rmtree(path, ignore_errors=True)
-                unfinished.rename(path)
-                sync_folder(path.parent)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
-    return path
-
-
-@contextmanager
-def hold_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file exclusively; wait, with a note, while another process holds it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, is_singleton=False)
-    try:
-        held = lock.acquire(blocking=False)
-    except Timeout:
-        print(f"waiting for the process that holds {path}", file=sys.stderr)
-        held = lock.acquire()
-    with held:
-        yield
+def list_files(paths: Sequence[Path]) -> dict[str, Path]:
+    """Return the files, and those within the folders, by their names; hidden ones are left out."""
+    top = Path(os.path.commonpath(paths)) if paths else Path()
+    top = top.parent if top.is_file() else top
+    found = []
+    for path in sorted(paths):
+        found.append(path)
+        for folder, folders, names in os.walk(path, followlinks=True):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+    return {os.path.relpath(file, top): file for file in found if file.is_file()}
 
 
 @dataclass(frozen=True)
@@ -216,6 +190,32 @@ class Run:
         path = self.folder / "environment.yaml"
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         write_atomically(path, before + yaml.safe_dump([describe_environment()]))
+
+    def record_data(self, paths: Sequence[Path]) -> None:
+        """Record the data of the run; raise UserError if one with checkpoints had other data.
+
+        It is no part of the hash: a run may move to another machine before its data is there.
+        """
+        found = describe_data(paths)
+        if self.find_latest_step() is not None and (change := self.diff_data(found)):
+            raise UserError(
+                f"{self.folder} cannot resume: {change} since it started: restore it, or move the"
+                " folder of the run away to train it anew"
+            )
+        write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
+
+    def diff_data(self, found: Mapping[str, Any]) -> str:
+        """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
+        remedy = "delete it if the data is still that of the run"
+        known = run_files.read_mapping(self.folder / "data.json", remedy)
+        if known is None:  # a run from before there were records
+            return ""
+        before, after = known["content"], found["content"]
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                is_in_both = name in before and name in after
+                return f"{name} {'has changed' if is_in_both else 'was added or removed'}"
+        return "" if known["names"] == found["names"] else "files have other names or sizes"
 
     @property
     def has_result(self) -> bool:

@@ -1,17 +1,22 @@
-"""The files that runs leave, read with checks: a bad one is named with its remedy."""
+"""Files that are written whole or not at all, and those of runs, which are read with checks."""
 
 import hashlib
 import json
+import os
+import platform
 import re
+import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard, TypeVar
+from typing import IO, Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 import yaml
+from filelock import FileLock, Timeout
 
 from experiment_kit.errors import UserError, convert_user_errors, shorten_text
 
@@ -20,6 +25,72 @@ _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"
 _RESTORE = "restore it, or move the run away to train it again"
 T = TypeVar("T")
+
+
+def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], None]) -> None:
+    """Write a whole file or nothing; a callable writes what is too large for memory."""
+    if isinstance(content, str):
+        content = content.encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            content(file) if callable(content) else file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Write the entries of a folder to disk: a power cut may undo a rename that is in memory."""
+    number = os.open(path, os.O_RDONLY)
+    os.fsync(number)
+    os.close(number)
+
+
+def has_content(folder: Path) -> bool:
+    """Return True for a folder that is not empty."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def write_folder_once(
+    path: Path, write: Callable[[Path], object], is_whole: Callable[[Path], bool] = has_content
+) -> Path:
+    """Let one process fill a hidden folder that becomes `path`; keep a `path` that is whole."""
+    path = path.absolute()
+    if is_whole(path):
+        return path
+    with hold_lock(path.with_name(f"{path.name}.lock")):
+        if not is_whole(path):
+            unfinished = path.with_name(f".{path.name}.part")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            try:
+                write(unfinished)
+                os.sync()  # at once: an fsync of each of many small files takes much longer
+                shutil.rmtree(path, ignore_errors=True)
+                unfinished.rename(path)
+                sync_folder(path.parent)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+    return path
+
+
+@contextmanager
+def hold_lock(path: Path) -> Iterator[None]:
+    """Hold a lock file exclusively; wait, with a note, while another process holds it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path, is_singleton=False)
+    try:
+        held = lock.acquire(blocking=False)
+    except Timeout:
+        print(f"waiting for the process that holds {path}", file=sys.stderr)
+        held = lock.acquire()
+    with held:
+        yield
 
 
 def read_mapping(

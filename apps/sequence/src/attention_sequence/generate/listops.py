@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-from experiment_kit.run import write_folder_once
+from experiment_kit.run_files import write_folder_once
 from numba import njit  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 

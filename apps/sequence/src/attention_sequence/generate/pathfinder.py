@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_folder_once
+from experiment_kit.run_files import write_folder_once
 from numpy.typing import NDArray
 from PIL import Image
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from experiment_kit.data.datamodule import SplitDataModule, find_dataset
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.run import hold_lock, write_atomically
+from experiment_kit.run_files import hold_lock, write_atomically
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import ConcatDataset, Dataset

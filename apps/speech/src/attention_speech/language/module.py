@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from attention_core.checks import check_nonnegative
 from experiment_kit.parsing import save_plain_hyperparameters
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 from experiment_kit.training.optim import (
     ConstantSchedule,
     Schedule,

@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from experiment_kit.cli import read_option
+from experiment_kit.app_files import read_option
 from experiment_kit.errors import UserError, shorten_text
 from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
-from experiment_kit.run import write_atomically
-from experiment_kit.run_files import is_number
+from experiment_kit.run_files import is_number, write_atomically
 
 _INPUT_LENGTH = 300  # characters of an input in the terminal; a file has all
 _HEAD = ("sample", "input", "target")

@@ -15,7 +15,7 @@ from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError
 from experiment_kit.papers.drawings import DRAWINGS
 from experiment_kit.papers.figures import DrawnModel, FigureEntry, find_figures, find_runs
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 
 def make_figure(

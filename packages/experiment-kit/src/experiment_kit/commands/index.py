@@ -17,7 +17,7 @@ from experiment_kit.papers.render import escape_markdown, render_table
 from experiment_kit.papers.results import NOT_COMPARABLE, CellResult, TableResults, open_results
 from experiment_kit.papers.spec import ALL, find_tables
 from experiment_kit.papers.values import PaperTable, list_tables, load_table
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
 COUNTS = ("Table", "Measures", "Protocol", "Remark", "Printed", "Measured", "Comparable")

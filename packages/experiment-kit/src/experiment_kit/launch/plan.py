@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import PREFIX, list_apps
-from experiment_kit.cli import AppCLI, find_run, read_option
+from experiment_kit.app_files import PREFIX, list_apps, read_option
+from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.parsing import restrict_classes
@@ -107,7 +107,7 @@ def plan_configs_and_runs(
         if e not in runs:
             planner = load_planner(e.app)
             configs[e] = planner.merge_config(e.arguments(folder, runs))
-            runs[e] = find_run(planner.app, configs[e])
+            runs[e] = planner.app.find_run(configs[e])
     return {e: (configs[e], run) for e, run in runs.items()}
 
 

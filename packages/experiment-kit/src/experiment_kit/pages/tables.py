@@ -22,7 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from rich.console import Console
 
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 CONFIDENCE = 0.95
 MISSING = "–"

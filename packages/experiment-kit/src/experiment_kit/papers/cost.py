@@ -39,8 +39,8 @@ from experiment_kit.launch.plan import (
 from experiment_kit.pages.tables import PageTable
 from experiment_kit.papers.spec import Cell
 from experiment_kit.papers.values import PAPER_NAMES, load_table
-from experiment_kit.run import config_hash, write_atomically
-from experiment_kit.run_files import read_mapping, try_read
+from experiment_kit.run import config_hash
+from experiment_kit.run_files import read_mapping, try_read, write_atomically
 
 PASSES = 3  # a training step is a forward pass, and a backward pass that costs two
 A100_FLOPS = 0.35 * 312e12  # per second: 35 % of the peak of 16-bit products

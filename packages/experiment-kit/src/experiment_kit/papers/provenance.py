@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 from filelock import FileLock
 
-from experiment_kit.cli import read_option
+from experiment_kit.app_files import read_option
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.options import find_path, read_grid, shorten_key
 from experiment_kit.pages.records import read_scalars, thin_curve
 from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
 from experiment_kit.papers.spec import REPORTS, SELECTED, TableSpec
-from experiment_kit.run import Run, write_atomically
+from experiment_kit.run import Run
 from experiment_kit.run_files import (
     compute_digest,
     read_config,
@@ -23,6 +23,7 @@ from experiment_kit.run_files import (
     read_report,
     read_starts,
     try_read,
+    write_atomically,
 )
 
 NOT_RECORDED = "not recorded"

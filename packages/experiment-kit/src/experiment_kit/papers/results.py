@@ -14,8 +14,8 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.spec import PAPER, Cell, Setting, TableSpec
 from experiment_kit.papers.values import PaperTable, count_tests
-from experiment_kit.run import Run, write_atomically
-from experiment_kit.run_files import is_finite, read_report
+from experiment_kit.run import Run
+from experiment_kit.run_files import is_finite, read_report, write_atomically
 
 CELL = ["table", "row", "column", "profile", "protocol"]
 SETTING = ["profile", "protocol"]

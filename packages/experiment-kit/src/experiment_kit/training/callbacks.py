@@ -1,10 +1,10 @@
-"""Callbacks of every training run, and those of a user that would change what its result says."""
+"""Callbacks and logger of every run, and a user's callbacks that would change what it reports."""
 
 import hashlib
 import math
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from lightning.pytorch.callbacks import (
     SpikeDetection,
     StochasticWeightAveraging,
 )
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
+from experiment_kit.run_files import parse_step
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.checkpoints import (
     CheckpointOptions,
@@ -202,6 +204,28 @@ class ProgressFile(Callback):
         """Remove the file of a run that ended."""
         if trainer.is_global_zero:
             self.path.unlink(missing_ok=True)
+
+
+class RunLogger(TensorBoardLogger):
+    """Log curves into the run's folder; test scores, which are none, stand in HPARAMS alone.
+
+    What was logged after the step of the checkpoint `resume` is hidden.
+    """
+
+    def __init__(self, run: Run, resume: str | None) -> None:
+        path, is_new = Path(resume or ""), not any(run.folder.glob("events.out.*"))
+        step = parse_step(path) if path.parent == run.checkpoint_folder else 0
+        options: Any = {"default_hp_metric": False, "purge_step": None if is_new else step}
+        super().__init__(run.folder, name="", version="", **options)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log curves; the epoch, which Lightning adds, would be the first chart."""
+        curves = {name: x for name, x in metrics.items() if not name.startswith(("test/", "epoch"))}
+        super().log_metrics(curves, step)
+
+    def save(self) -> None:
+        """Write what is in memory; Lightning's own adds an hparams.yaml."""
+        self.experiment.flush()
 
 
 def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:

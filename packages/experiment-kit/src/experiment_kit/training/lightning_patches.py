@@ -24,7 +24,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 from experiment_kit.errors import UserError
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 
 State = dict[str, Any]  # what a checkpoint holds
 _PATHS = "best_model_path", "kth_best_model_path", "last_model_path"

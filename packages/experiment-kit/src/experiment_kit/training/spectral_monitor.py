@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.utils._pytree import tree_map
 
-from experiment_kit.run import write_atomically
+from experiment_kit.run_files import write_atomically
 from experiment_kit.training.lightning_patches import State
 from experiment_kit.training.spectral_logs import (
     Measures,

@@ -15,8 +15,8 @@ from attention_core.diagnosis import Diagnosis
 from attention_vision.models.timm_models import build_model
 from experiment_kit.__main__ import main
 from experiment_kit.diagnosis import model_sources
-from experiment_kit.diagnosis.comparison import tabulate_models
 from experiment_kit.diagnosis.model_inputs import make_image
+from experiment_kit.diagnosis.page import tabulate_models
 from experiment_kit.errors import UserError
 from torch import nn
 from transformers import AutoConfig, AutoModel

@@ -10,8 +10,7 @@ import pytest
 import torch
 from attention_core import plots
 from experiment_kit.__main__ import main
-from experiment_kit.papers.drawings import DRAWINGS
-from experiment_kit.papers.figures import find_figures, find_runs
+from experiment_kit.papers.figures import DRAWINGS, find_figures, find_runs
 from matplotlib.container import BarContainer
 
 from tests.kit.conftest import make_measurement

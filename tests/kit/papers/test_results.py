@@ -11,9 +11,9 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions
 from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers import results as table_results
+from experiment_kit.papers.render import format_tests
 from experiment_kit.papers.results import COLUMNS, add_measurements, read_measurement, read_results
 from experiment_kit.papers.values import load_table
-from experiment_kit.papers.verdicts import format_tests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -17,9 +17,8 @@ from rich.progress import track
 from torch import Tensor, nn
 
 from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
-from experiment_kit.diagnosis.comparison import tabulate_models, write_reports
 from experiment_kit.diagnosis.model_sources import RANDOM, SAMPLES, load_model
-from experiment_kit.diagnosis.page import write_diagnosis_page
+from experiment_kit.diagnosis.page import tabulate_models, write_diagnosis_page, write_reports
 from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.pages.tables import print_page_table

@@ -13,8 +13,7 @@ from rich.console import Console
 from experiment_kit.diagnosis.model_sources import load_model
 from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError
-from experiment_kit.papers.drawings import DRAWINGS
-from experiment_kit.papers.figures import DrawnModel, FigureEntry, find_figures, find_runs
+from experiment_kit.papers.figures import DRAWINGS, DrawnModel, FigureEntry, find_figures, find_runs
 from experiment_kit.run_files import write_atomically
 
 

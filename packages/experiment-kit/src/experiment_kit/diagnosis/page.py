@@ -1,18 +1,38 @@
-"""The page of diagnoses: a comparison, and verdict, layers, steps and maps of each model."""
+"""The page of diagnoses, and the files beside it: layers, steps and maps, and models compared."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from attention_core import plots
 from attention_core.diagnosis import Diagnosis
-from attention_core.diagnosis.report import make_columns, number_layers
+from attention_core.diagnosis.report import LayerDiagnosis, make_columns, number_layers
+from attention_core.diagnosis.verdict import (
+    Interval,
+    classify_smoothing,
+    estimate_mean,
+    follow_tokens,
+    split_stacks,
+)
 
-from experiment_kit.diagnosis.comparison import Reports, draw_comparison, tabulate_models
 from experiment_kit.pages.run_figures import PageFigure
-from experiment_kit.pages.tables import PageTable, embed_figure, write_page
+from experiment_kit.pages.tables import MISSING, PageTable, embed_figure, write_page
+from experiment_kit.run_files import write_atomically
 
+Reports = Mapping[str, Diagnosis]  # by the name of the model
+_HEAD = ("model", "layers", "answer", "cosine", "HFC/LFC times", "Δ cosine", "Δ log HFC/LFC")
+_NOTE = (
+    "Means over samples, without outlier channels and tokens, with 95 % intervals (Student's t): "
+    "the cosine after the last layer, and HFC/LFC there over that of the input. Δ is the "
+    "difference from the first model, paired by sample."
+)
+_COSINE, _RATIO = "|cosine| of tokens", "HFC/LFC by that of the input"
+_CAPTION = "Tokens by depth, without outliers."
+_FOLLOWED = "Tokens after the last layer, without outliers, by step of checkpoint."
 _LAYERS = (
     "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "
     "changes of log HFC/LFC by each kind of step. The cosine is absolute, then signed; largest is "
@@ -92,3 +112,83 @@ def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
         image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")
         figures.append(PageFigure(image, _ENTRIES))
     return figures
+
+
+def tabulate_models(reports: Reports) -> PageTable:
+    """Return a row for each stack of layers of each model, with differences from the first."""
+    rows: list[list[str]] = []
+    first: dict[str, list[LayerDiagnosis]] = {}
+    for name, report in reports.items():
+        stacks = split_stacks(report.layers)
+        for stack, layers in stacks.items():
+            label = f"{name}, {stack}" if len(stacks) > 1 else name
+            rows.append([label, *_compare_stack(layers, first.get(stack))])
+            first.setdefault(stack, layers)
+    return PageTable("models", _HEAD, rows, _NOTE)
+
+
+def _compare_stack(layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None) -> list[str]:
+    depth, count = follow_tokens(layers), str(len(layers))
+    if depth is None:
+        return [count, "no verdict", *[MISSING] * (len(_HEAD) - 3)]
+    kind = classify_smoothing(depth)
+    return [
+        count,
+        "does not" if kind == "none" else kind,
+        _format_interval(depth.cosine),
+        _format_interval(depth.factor),
+        *(_compare_samples(layers, others, name) for name in ("token_cosine", "hfc_lfc")),
+    ]
+
+
+def _compare_samples(
+    layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None, name: str
+) -> str:
+    """Return the difference from the first model's last layer, paired by sample."""
+    pair = [stack and stack[-1].output for stack in (layers, others)]
+    values = [np.array(tokens.samples[name]) for tokens in pair if tokens]
+    if len(values) < 2 or len(values[0]) != len(values[1]):
+        return MISSING
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own, other = map(np.log, values) if name == "hfc_lfc" else values
+        known = (own - other)[np.isfinite(own - other)].tolist()
+    return _format_interval(estimate_mean(known), "+.3f") if known else MISSING
+
+
+def _format_interval(interval: Interval, form: str = ".3g") -> str:
+    mean, low, high = (format(value, form) for value in interval)
+    return mean if low == high else f"{mean} [{low}, {high}]"
+
+
+def draw_comparison(reports: Reports, steps: Mapping[str, int]) -> list[PageFigure]:
+    """Draw cosine and HFC/LFC by depth, a line a model; by step, where all models have one."""
+    depths = {
+        (name, stack): depth
+        for name, report in reports.items()
+        for stack, layers in split_stacks(report.layers).items()
+        if (depth := follow_tokens(layers))
+    }
+    panels: dict[str, dict[str, Any]] = {_COSINE: {}, _RATIO: {}}
+    followed: dict[str, dict[str, Any]] = {_COSINE: {}, _RATIO: {}}
+    for (name, stack), depth in depths.items():
+        label = name if stack == "model" else f"{name}, {stack}"
+        for title, values in ((_COSINE, depth.cosines), (_RATIO, depth.factors)):
+            panels[title][label] = values
+            x, y = followed[title].setdefault(stack, ([], []))
+            x.append(steps.get(name))
+            y.append(values[-1])
+    by_depth = embed_figure(lambda _: plots.plot_curves(panels, "layers passed"), "models by depth")
+    figures = [PageFigure(by_depth, _CAPTION)] if depths else []
+    if depths and set(steps) == set(reports):
+        by_step = embed_figure(lambda _: plots.plot_curves(followed, "step"), "models by step")
+        figures.insert(0, PageFigure(by_step, _FOLLOWED))
+    return figures
+
+
+def write_reports(path: Path, reports: Reports) -> list[Path]:
+    """Write all measures as JSON, for `Diagnosis.from_dict`, and a row for each layer as CSV."""
+    measures, table = path.with_suffix(".json"), path.with_suffix(".csv")
+    write_atomically(measures, json.dumps([report.to_dict() for report in reports.values()]))
+    frames = [report.to_dataframe().assign(model=name) for name, report in reports.items()]
+    write_atomically(table, pd.concat(frames).to_csv(index=False))
+    return [measures, table]

@@ -6,8 +6,8 @@ from itertools import product
 import pandas as pd
 import pytest
 from experiment_kit.pages.tables import MeanDeviation
+from experiment_kit.papers.render import format_pairs, format_statistics
 from experiment_kit.papers.results import TableResults, compare_estimate
-from experiment_kit.papers.verdicts import format_pairs, format_statistics
 
 from tests.kit.conftest import make_results
 

@@ -39,20 +39,16 @@ MARKED = (
 )
 
 
-def train_methods(
-    app: str, data: str | None = None, backbone: str | None = None, **options: Any
-) -> None:
+def train_methods(app: str, **options: Any) -> None:
     """Train a method with one seed, and show what Lightning shows; compare several.
 
     Options with a dot, as `--model.filter.K=5`, go to the app unchanged.
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, a name in configs/data of the app; by default that of the app
-        backbone: a model, a name of backbones.yaml; by default that of the data set
-        options: the other overlays, the methods, the seeds, and how runs are started
+        options: the overlays, the methods, the seeds, and how runs are started
     """
-    chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+    chosen = ComparisonOptions(app=app, **options)
     if len(chosen.experiments) > 1 or chosen.dry_run or chosen.launcher != "local":
         run_comparison(chosen)
         return
@@ -60,9 +56,7 @@ def train_methods(
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", "fit", *own])
 
 
-def compare(
-    app: str, data: str | None = None, backbone: str | None = None, grid: str = "", **options: Any
-) -> None:
+def compare(app: str, grid: str = "", **options: Any) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
     One recipe trains all methods: where it depends on the method, that of the last one. Settings
@@ -72,13 +66,11 @@ def compare(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, a name in configs/data of the app; by default that of the app
-        backbone: a model, a name of backbones.yaml; by default that of the data set
         grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", which multiply; or a file
             of them, or a name in configs/grids.yaml
-        options: the other overlays, the methods, the seeds, and how runs are started
+        options: the overlays, the methods, the seeds, and how runs are started
     """
-    run_comparison(ComparisonOptions(app=app, data=data, backbone=backbone, **options), grid)
+    run_comparison(ComparisonOptions(app=app, **options), grid)
 
 
 def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:

@@ -13,8 +13,6 @@ from experiment_kit.papers.provenance import find_published_run
 
 def print_config(
     app: str = "",
-    data: str | None = None,
-    backbone: str | None = None,
     run: str = "",
     results: str = "docs/results",
     **options: Any,
@@ -25,18 +23,16 @@ def print_config(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, a name in configs/data of the app; by default that of the app
-        backbone: a model, a name of backbones.yaml; by default that of the data set
         run: the hash of a published run, which names its config in place of the overlays
         results: the folder of the published runs
-        options: the other overlays, the methods and the seeds; the first one counts
+        options: the overlays, the methods and the seeds; the first one counts
     """
     if bool(app) == bool(run):
         raise UserError("name an app and its overlays, or a published run by --run=HASH")
     if run:
         config = find_published_run(run, Path(results))["config"]
     else:
-        chosen = ComparisonOptions(app=app, data=data, backbone=backbone, **options)
+        chosen = ComparisonOptions(app=app, **options)
         experiments = chosen.list_experiments(chosen.methods or ["plain"], chosen.seeds)
         (config,) = plan_configs(experiments[:1]).values()
         decays = config["model"], config["model"]["optimizer"]["init_args"]

@@ -1,7 +1,7 @@
 """The command that plans tables: cells, runs, what is missing, and the FLOPs of the runs."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -13,16 +13,7 @@ from experiment_kit.papers import cost
 from experiment_kit.papers.spec import find_tables
 
 
-def plan_tables(
-    name: str,
-    folder: str = "runs",
-    profile: str = "paper",
-    protocol: str = "paper",
-    source: str = "paper",
-    seeds: Sequence[int] | None = None,
-    rows: Sequence[str] | None = None,
-    columns: Sequence[str] | None = None,
-) -> None:
+def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
     """Print what a table, the tables of a paper, or all of them need, and the FLOPs of their runs.
 
     The multiply-adds of a model are counted once, without computing, and kept in
@@ -33,19 +24,13 @@ def plan_tables(
         name: a table, such as agf-table-1; gfsa, attnscale, agf or record_straight for all tables
             of a paper; or all
         folder: the folder of the runs and of the counts
-        profile: the length of the runs, as of `table`
-        protocol: where the epoch is chosen, as of `table`
-        source: text or released, as of `table`
-        seeds: such as 0,1,2; the default is those of the protocol, else [0,1,2]
-        rows: keys of rows of one table; the printed ones by default
-        columns: keys of columns of one table; all by default
+        options: those on the cells
     """
     console = Console()
-    chosen = CellOptions(profile=profile, protocol=protocol, source=source, seeds=seeds,
-                         rows=rows, columns=columns)  # fmt: skip
+    chosen = CellOptions(**options)
     make_folders(folder=folder)
     specs = find_tables(name)
-    if len(specs) > 1 and (rows or columns):
+    if len(specs) > 1 and (chosen.rows or chosen.columns):
         raise UserError("--rows and --columns choose from one table: name it")
     cells = {spec.table: spec.list_cells(**chosen.names) for spec in specs}
     count = sum(map(len, cells.values()))

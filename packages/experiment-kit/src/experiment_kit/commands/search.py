@@ -43,12 +43,7 @@ Point = dict[str, str]
 
 
 def search(
-    app: str,
-    data: str | None = None,
-    grid: str = "",
-    trials: PositiveInt = 20,
-    select: str = "",
-    **options: Any,
+    app: str, grid: str = "", trials: PositiveInt = 20, select: str = "", **options: Any
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.
 
@@ -58,13 +53,12 @@ def search(
 
     Args:
         app: graph, nlp, sequence, speech or vision
-        data: a data set, a name in configs/data of the app; by default that of the app
         grid: options, such as "model.filter.K=2,3 model.filter.w1=1,2", or a file of them
         trials: the largest number of points that are tried, for each method
         select: a validation metric, such as val/accuracy; by default the one that chooses the epoch
-        options: the other overlays, the methods, the seeds, and how runs are started
+        options: the overlays, the methods, the seeds, and how runs are started
     """
-    chosen, spec = ComparisonOptions(app=app, data=data, **options), load_app(app)
+    chosen, spec = ComparisonOptions(app=app, **options), load_app(app)
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
         raise UserError(f"--select={select}: a validation metric chooses: {', '.join(metrics)}")

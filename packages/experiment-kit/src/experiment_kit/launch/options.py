@@ -112,7 +112,7 @@ class OverlayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonOptions(OverlayOptions, LaunchOptions):
+class ComparisonOptions(LaunchOptions, OverlayOptions):
     """The options of a comparison of methods.
 
     Args:

@@ -160,23 +160,34 @@ def find_table_specs(app: str) -> list[Path]:
 
 
 def name_run(package: str, config: Config) -> dict[str, Any]:
-    """Return the names under `run` of a merged config, corrected by what runs."""
-    run, base = dict(config["run"]), find_config(package, "base") or {}
-    for kind, (list_classes, describe) in _KINDS.items():
-        entries, found = read_entries(package, kind), list_classes(config)
+    """Return the names under `run` of a merged config, corrected by what runs.
 
-        def fits(name: str, kind: str = kind, found: Any = found, of: Any = list_classes) -> bool:
-            stated = of(find_config(package, f"{kind}/{name}") or {})
-            is_same = {**of(base), **stated}.items() <= found.items()
-            return is_same and (kind != "method" or _has_arguments(package, name, config))
-
-        is_own = run[kind] not in (*entries, kind)
-        if not is_own and not (run[kind] in entries and fits(run[kind])):
-            settings = {n: find_config(package, f"{kind}/{n}") for n in entries if fits(n)}
-            alike = [name for name, entry in settings.items() if _contains(config, entry)]
-            best = max(alike, key=lambda name: len(str(settings[name])), default="")
-            run[kind] = best or re.sub(r"[^\w.-]+", "", describe(config))[:60]
+    The name of an entry stays where its classes run, and for a method its arguments too, with or
+    without its rows of `at`. Else the run has the name of the entry whose settings it has, or that
+    of the class, with the arguments that differ from its defaults. A name of no entry is the user's
+    own, and stays.
+    """
+    run = dict(config["run"])
+    for kind, list_classes in _CLASSES.items():
+        entries, name = read_entries(package, kind), run[kind]
+        if name != kind and (name not in entries or _runs_entry(package, config, kind, name)):
+            continue
+        fitting = [name for name in entries if _runs_entry(package, config, kind, name)]
+        settings = {name: find_config(package, f"{kind}/{name}") for name in fitting}
+        alike = [name for name, entry in settings.items() if _contains(config, entry)]
+        best = max(alike, key=lambda name: len(str(settings[name])), default="")
+        own = str([*list_classes(config).values(), "network"][0]).rpartition(".")[2]
+        own = _describe_mechanisms(config) if kind == "method" else own
+        run[kind] = best or re.sub(r"[^\w.-]+", "", own)[:60]
     return run
+
+
+def _runs_entry(package: str, config: Config, kind: str, name: str) -> bool:
+    """Return True if the classes that run are those of an entry, or else of the base."""
+    list_classes = _CLASSES[kind]
+    base, entry = (find_config(package, n) or {} for n in ("base", f"{kind}/{name}"))
+    is_same = {**list_classes(base), **list_classes(entry)}.items() <= list_classes(config).items()
+    return is_same and (kind != "method" or _has_arguments(package, name, config))
 
 
 def _find_class(value: Any) -> str:
@@ -251,10 +262,6 @@ def _list_changes(model: Config, slot: str, stated: Config) -> dict[str, Any]:
     return {k: v for k, v in given.items() if k not in expected or not _is_same(v, expected[k])}
 
 
-def _describe_class(found: Config) -> str:
-    return str([*found.values(), "network"][0]).rpartition(".")[2]
-
-
 def _is_same(one: Any, two: Any) -> bool:
     one, two = ([*x] if isinstance(x, list | tuple) else x for x in (one, two))
     return bool(one == two)
@@ -270,8 +277,6 @@ def _contains(whole: Any, part: Any) -> bool:
     return isinstance(whole, Mapping) and all(_contains(whole.get(k), part[k]) for k in keys)
 
 
-_KINDS: dict[str, tuple[Callable[[Config], dict[str, Any]], Callable[[Config], str]]] = {
-    "data": (_list_data, lambda config: _describe_class(_list_data(config))),
-    "backbone": (_list_networks, lambda config: _describe_class(_list_networks(config))),
-    "method": (_list_mechanisms, _describe_mechanisms),
-}
+_CLASSES: dict[str, Callable[[Config], dict[str, Any]]] = {
+    "data": _list_data, "backbone": _list_networks, "method": _list_mechanisms,
+}  # fmt: skip

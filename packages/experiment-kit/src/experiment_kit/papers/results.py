@@ -89,12 +89,36 @@ class TableResults:
                 settings = [spec.setting(*place) for place in places]
                 reason = self.explain_incomparable(profile, protocol, settings, pd.concat(measured))
                 data = settings[0].data if len(settings) == 1 else ""
-            absent = CITED if row in spec.cited else MISSING
-            digits = spec.decimals[key]
-            cells.append(
-                describe_cell(spec.paper, row, key, digits, estimate, reason, data, absent)
-            )
+            cells.append(self._describe_cell(row, key, estimate, reason, data))
         return cells
+
+    def _describe_cell(
+        self, row: str, key: str, estimate: MeanDeviation | None, incomparable: str, data: str
+    ) -> CellResult:
+        """Compare a cell with the printed value, unless `incomparable` says why it cannot be."""
+        paper, digits = self.paper, self.spec.decimals[key]
+        column, printed = paper.columns[key], paper.printed_value(row, key)
+        absent = CITED if row in self.spec.cited else MISSING
+        text = "" if printed is None else column.format_value(printed)
+        ours = estimate.format(digits) if estimate else absent if text else MISSING
+        cell = CellResult(row, key, digits, ours, text, estimate)
+        if estimate is None or printed is None:
+            return cell
+        difference = round(round(estimate.mean, digits) - printed, digits)
+        signed = f"{difference:+.{digits}f}".replace("-", "−")
+        if not incomparable and estimate.count < MIN_SEEDS:
+            seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
+            incomparable = f"{seeds} no interval worth a verdict"
+        elif not incomparable and round(estimate.half_width, digits) == 0:
+            incomparable = "the interval has no width, as the seeds are equal"
+        if incomparable:
+            kind, reason = NOT_COMPARABLE, incomparable
+        else:
+            tolerance, origin = find_tolerance(paper, row, key, printed, data)
+            better = column.higher_is_better
+            kind, side = compare_estimate(estimate, printed, tolerance, better, digits)
+            reason = f"the interval {side} {printed:g} ± {tolerance:.2g}, {origin}"
+        return cell._replace(difference=signed, kind=kind, reason=reason)
 
     def explain_incomparable(
         self, profile: str, protocol: str, settings: Sequence[Setting], runs: pd.DataFrame
@@ -203,40 +227,6 @@ def write_results(path: Path, results: TableResults) -> None:
     values = (f"{value:.{n}f}" for value, n in zip(results.runs["value"], digits, strict=True))
     lines = results.runs.assign(value=[*values])
     write_atomically(path, lines.to_csv(index=False, lineterminator="\n"))
-
-
-def describe_cell(
-    paper: PaperTable,
-    row: str,
-    key: str,
-    digits: int,
-    estimate: MeanDeviation | None = None,
-    incomparable: str = "",
-    data: str = "",
-    absent: str = MISSING,
-) -> CellResult:
-    """Describe a cell of a data set; `incomparable` says why the printed value is no comparison."""
-    column, printed = paper.columns[key], paper.printed_value(row, key)
-    text = "" if printed is None else column.format_value(printed)
-    ours = estimate.format(digits) if estimate else absent if text else MISSING
-    cell = CellResult(row, key, digits, ours, text, estimate)
-    if estimate is None or printed is None:
-        return cell
-    difference = round(round(estimate.mean, digits) - printed, digits)
-    signed = f"{difference:+.{digits}f}".replace("-", "−")
-    if not incomparable and estimate.count < MIN_SEEDS:
-        seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
-        incomparable = f"{seeds} no interval worth a verdict"
-    elif not incomparable and round(estimate.half_width, digits) == 0:
-        incomparable = "the interval has no width, as the seeds are equal"
-    if incomparable:
-        kind, reason = NOT_COMPARABLE, incomparable
-    else:
-        tolerance, origin = find_tolerance(paper, row, key, printed, data)
-        better = column.higher_is_better
-        kind, side = compare_estimate(estimate, printed, tolerance, better, digits)
-        reason = f"the interval {side} {printed:g} ± {tolerance:.2g}, {origin}"
-    return cell._replace(difference=signed, kind=kind, reason=reason)
 
 
 def find_tolerance(

@@ -1,8 +1,8 @@
 """The LightningModule of all apps: slots, penalties, optimizer groups, schedule, monitor."""
 
 from abc import ABC
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from attention_core import Plain, SelfAttention, attach, penalties
@@ -50,7 +50,6 @@ class AttentionModule(LightningModule, ABC):
         schedule: Learning rate by step; null is constant.
     """
 
-    UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ()  # kept out of the hyperparameters
     model: Any
 
     def __init__(
@@ -70,7 +69,7 @@ class AttentionModule(LightningModule, ABC):
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
-        save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
+        save_plain_hyperparameters(self)
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
         if dropout_mask is not None:

@@ -77,7 +77,7 @@ def test_means_on_the_page_of_results_are_those_of_runs():
     found = []
     for path in sorted((DOCS / "results").glob("*.csv")):
         results = open_results(path.parent, find_spec(path.stem))
-        for cells in (results.list_cells(*setting) for setting in results.settings):
+        for cells in (results.compare_cells(*condition) for condition in results.conditions):
             found += [cell.estimate for cell in cells if cell.estimate]
     page = (DOCS / "results/README.md").read_text(encoding="utf-8")
     for mean_text, half in re.findall(r"(\d+\.\d+) ± (\d+\.\d+)", page):

@@ -5,7 +5,7 @@ import torch
 import yaml
 from experiment_kit.cli import AppCLI
 from experiment_kit.run import Run
-from experiment_kit.stages import execute, run_app
+from experiment_kit.stages import execute_subcommand, run_app
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, Classifier, Points, arguments
@@ -136,7 +136,7 @@ def test_a_finished_run_is_left_alone_and_another_not_resumed_on_changed_data(
     (f"{{}} --ckpt_path=last {TRUST}", "last/loss"),
 ])  # fmt: skip
 def test_the_best_weights_are_tested_or_those_that_are_named(finished, words, metric) -> None:
-    trainer = execute(AppCLI(APP, ["test", *words.format(finished.folder).split()]))
+    trainer = execute_subcommand(AppCLI(APP, ["test", *words.format(finished.folder).split()]))
     expected = finished.read_result()["metrics"][metric]
     assert trainer.callback_metrics["test/loss"] == pytest.approx(expected)
 

@@ -13,7 +13,7 @@ from attention_sequence.models import SeriesClassifier
 from experiment_kit.cli import AppCLI
 from experiment_kit.launch.overlays import command_line
 from experiment_kit.run import Run
-from experiment_kit.stages import execute, run_app
+from experiment_kit.stages import execute_subcommand, run_app
 
 from tests.apps.contract import find_run
 from tests.apps.tiny import arguments, fit
@@ -76,7 +76,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
 def test_a_checkpoint_does_not_override_the_config(finished: Run, tmp_path) -> None:
     best = finished.checkpoint_folder / "best.ckpt"
     other = ("--model.filter.K=9", f"--ckpt_path={best}")
-    trainer = execute(AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")]))
+    trainer = execute_subcommand(AppCLI(APP, ["test", *arguments(tmp_path, *other, method="gfsa")]))
     assert [x.attention.filter.K for x in trainer.lightning_module.model.blocks] == [9, 9]
 
 

@@ -21,7 +21,7 @@ def find_own_run(app: AppSpec, args: list[str]) -> Run:
     """Parse a command line as its own process does, by a parser that tests share."""
     cli = PARSERS[app.name] = PARSERS.get(app.name) or AppCLI(app, ["fit", *args])
     cli.config = cli.parser.parse_args(["fit", *args])
-    return app.find_run(cli.read_settings())
+    return app.find_run(cli.export_config())
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -16,7 +16,7 @@ def measure(table, *runs):
 
 
 def find_cells(results, row):
-    return {c.key: c for c in results.list_cells("small", "validation") if c.row == row}
+    return {c.key: c for c in results.compare_cells("small", "validation") if c.row == row}
 
 
 def test_a_gain_is_the_mean_difference_over_the_seeds_of_both_rows() -> None:

@@ -33,7 +33,7 @@ def measure(values=VALUES, **settings) -> TableResults:
 
 
 def find_verdicts(results: TableResults) -> dict:
-    cells = (cell for setting in results.settings for cell in results.list_cells(*setting))
+    cells = (cell for condition in results.conditions for cell in results.compare_cells(*condition))
     return {(cell.row, cell.key): cell for cell in cells if cell.kind}
 
 
@@ -67,7 +67,7 @@ def test_costs_compare_by_any_protocol_and_other_values_by_their_last_digit() ->
 
 
 def list_statistics(results: TableResults) -> list[dict[str, str]]:
-    head, *lines = format_statistics(results, *results.settings[0])
+    head, *lines = format_statistics(results, *results.conditions[0])
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 

@@ -22,7 +22,7 @@ from tests.kit.run_results import make_result
 
 
 def find_estimate(results, column="heartbeat"):
-    cells = results.list_cells("small", "validation")
+    cells = results.compare_cells("small", "validation")
     return next(c.estimate for c in cells if (c.row, c.key) == ("agf", column))
 
 

@@ -117,7 +117,7 @@ def test_the_last_weight_decay_that_is_given_acts(options, decay, tmp_path) -> N
     cli = AppCLI(APP, ["fit", *args])
     model, _ = cli.build_model_and_data()
     assert model.build_param_groups()[0]["weight_decay"] == decay
-    assert cli.read_settings()["model"]["weight_decay"] == decay
+    assert cli.export_config()["model"]["weight_decay"] == decay
 
 
 def test_two_weight_decays_of_a_module_are_refused() -> None:

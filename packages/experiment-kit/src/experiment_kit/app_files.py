@@ -98,11 +98,11 @@ def find_config(package: str, name: str) -> Settings | None:
     entries = read_entries(package, kind)
     if entry not in entries:
         return None
-    found = _extend(entries, entries[entry])
+    found = _resolve_entry(entries, entries[entry])
     return {"run": {kind: entry}, **found} if kind in NAMED else found
 
 
-def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
+def _resolve_entry(entries: Mapping[str, Settings], entry: Settings) -> Settings:
     """Merge an entry into the one that it extends."""
     if "extends" not in entry:
         return entry
@@ -113,16 +113,16 @@ def _extend(entries: Mapping[str, Settings], entry: Settings) -> Settings:
             names = ", ".join(sorted(entries))
             raise UserError(f"extends: no entry {parent!r}; there are: {names}")
         parent = entries[parent]
-    return _merge(_extend(entries, parent), own)
+    return _merge_settings(_resolve_entry(entries, parent), own)
 
 
-def _merge(first: Any, second: Any) -> Any:
+def _merge_settings(first: Any, second: Any) -> Any:
     """Merge mappings, of which the second wins; another class drops the options of the first."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return second
     if second.get("class_path", first.get("class_path")) != first.get("class_path"):
         return second
-    return {**first, **{key: _merge(first.get(key), value) for key, value in second.items()}}
+    return {**first, **{k: _merge_settings(first.get(k), v) for k, v in second.items()}}
 
 
 def match_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:
@@ -174,7 +174,7 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
             continue
         fitting = [name for name in entries if _runs_entry(package, config, kind, name)]
         settings = {name: find_config(package, f"{kind}/{name}") for name in fitting}
-        alike = [name for name, entry in settings.items() if _contains(config, entry)]
+        alike = [name for name, entry in settings.items() if _has_settings(config, entry)]
         best = max(alike, key=lambda name: len(str(settings[name])), default="")
         own = str([*list_classes(config).values(), "network"][0]).rpartition(".")[2]
         own = _describe_mechanisms(config) if kind == "method" else own
@@ -267,14 +267,14 @@ def _is_same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def _contains(whole: Any, part: Any) -> bool:
+def _has_settings(whole: Any, part: Any) -> bool:
     """Return True if all that an entry sets has the same value in a config."""
     if not isinstance(part, Mapping):
         return _is_same(whole, part)
     if "class_path" in part and _find_class(whole) != _find_class(part):
         return False
     keys = part.keys() - {"at", "class_path", "defaults", "run"}
-    return isinstance(whole, Mapping) and all(_contains(whole.get(k), part[k]) for k in keys)
+    return isinstance(whole, Mapping) and all(_has_settings(whole.get(k), part[k]) for k in keys)
 
 
 _CLASSES: dict[str, Callable[[Config], dict[str, Any]]] = {

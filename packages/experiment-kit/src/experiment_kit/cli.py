@@ -145,20 +145,20 @@ class AppCLI(LightningCLI):
     @cached_property
     def run(self) -> Run:
         """The run that the config, its files and its start checkpoint identify."""
-        config = self.read_settings()
+        config = self.export_config()
         for key, name in name_run(self.app.package, config).items():
             self.settings.run[key] = name
         if self.source and self.subcommand != "fit":
             return Run(self.source)
         return self.app.find_run(config, fitting=self.subcommand == "fit")
 
-    def read_settings(self) -> dict[str, Any]:
+    def export_config(self) -> dict[str, Any]:
         """Return the parsed config as a plain mapping."""
         return json.loads(self.dump_settings("config", "defaults", file_format="json"))
 
     def _dump_config(self) -> None:
         """Keep the settings as hyperparameters; Lightning would validate and print them again."""
-        self.config_dump = vars(self).get("config_dump") or self.read_settings()
+        self.config_dump = vars(self).get("config_dump") or self.export_config()
 
     def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
         """Build model and data module alone; raises UserError for arguments that do not fit.
@@ -257,7 +257,7 @@ def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | 
 
 @contextmanager
 def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
-    """Name what an own data module lacks of the attributes that the model takes from it."""
+    """Name the attributes that the model needs and that a data module of the user lacks."""
     try:
         yield
     except (AttributeError, TypeError) as error:

@@ -18,7 +18,7 @@ _MORE_PACKAGES = ("numpy", "timm", "transformers", "speechbrain", "torch-geometr
 
 @cache
 def describe_code() -> dict[str, Any]:
-    """Return versions and commit of the code, of which published results are no part."""
+    """Return versions and commit of the code; new published results do not make it modified."""
     code = ("--", ":(top)", ":(top,exclude)docs/results")
     return {
         "python": platform.python_version(),
@@ -55,7 +55,7 @@ def expand_home(arguments: Iterable[str]) -> list[str]:
 
 
 def split_list(value: Sequence[str] | str) -> list[str]:
-    """Split a,b; not what exists, a path or hf:PATH with a comma in its name."""
+    """Split a,b at its commas, but not an existing PATH or hf:PATH with a comma in its name."""
     if not isinstance(value, str):
         return [*value]
     is_path = os.path.exists(value) or os.path.exists(value.partition(":")[2])

@@ -51,10 +51,10 @@ def run_app(app: AppSpec, args: list[str] | None = None) -> None:
     patches.drop_chatter()
     search_working_directory_last()
     with exit_on_user_error():
-        execute(AppCLI(app, args))
+        execute_subcommand(AppCLI(app, args))
 
 
-def execute(cli: AppCLI) -> Trainer | None:
+def execute_subcommand(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     settings, fitting = cli.settings, cli.subcommand == "fit"
     check_flags(settings.trainer)
@@ -71,7 +71,7 @@ def execute(cli: AppCLI) -> Trainer | None:
             print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():
-            copy_last_state(Run(cli.source), run, cli.read_settings())
+            copy_last_state(Run(cli.source), run, cli.export_config())
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
@@ -136,7 +136,7 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
 
 
 def copy_last_state(source: Run, run: Run, config: Mapping[str, Any]) -> None:
-    """Let a run that is longer than the one it was made from start from the last state of that."""
+    """Let a run start from the last state of the shorter run whose config it was made from."""
     step = source.find_latest_step()
     if source.hash == run.hash or step is None or run.find_latest_step() is not None:
         return
@@ -192,7 +192,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
         "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
         "seconds": round(seconds, 1),
     }
-    parameters = collect_hyperparameters(cli.read_settings())
+    parameters = collect_hyperparameters(cli.export_config())
     log_hyperparameters(trainer.loggers, parameters, metrics, cli.app.monitor)
     run.write_result(result)  # last: nothing is added to a finished run
     shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -56,7 +56,7 @@ def train_methods(app: str, **options: Any) -> None:
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", "fit", *own])
 
 
-def compare(app: str, grid: str = "", **options: Any) -> None:
+def compare_methods(app: str, grid: str = "", **options: Any) -> None:
     """Train what is missing of each method, then print and draw the methods side by side.
 
     One recipe trains all methods: where it depends on the method, that of the last one. Settings

@@ -33,7 +33,7 @@ def print_config(
         config = find_published_run(run, Path(results))["config"]
     else:
         chosen = ComparisonOptions(app=app, **options)
-        experiments = chosen.list_experiments(chosen.methods or ["plain"], chosen.seeds)
+        experiments = chosen.build_experiments(chosen.methods or ["plain"], chosen.seeds)
         (config,) = plan_configs(experiments[:1]).values()
         decays = config["model"], config["model"]["optimizer"]["init_args"]
         if decays[0].get("weight_decay") != decays[1].get("weight_decay"):

@@ -47,8 +47,8 @@ class IndexedTable:
         """Each printed cell that is measured, with its profile and protocol; computed ones last."""
         if self.results is None:
             return []
-        settings, columns = self.results.settings, self.results.spec.columns
-        cells = [(s, c) for s in settings for c in self.results.list_cells(*s) if c.kind]
+        conditions, columns = self.results.conditions, self.results.spec.columns
+        cells = [(s, c) for s in conditions for c in self.results.compare_cells(*s) if c.kind]
         return sorted(cells, key=lambda pair: pair[1].key not in columns)
 
     @cached_property

@@ -46,7 +46,7 @@ def run_efficiency(args: Sequence[str]) -> None:
     size, precision = options.batch_size, options.precision
     if app.measures_recipe:
         size = size or data.batch_size
-        precision = precision or cli.read_settings()["trainer"]["precision"]
+        precision = precision or cli.export_config()["trainer"]["precision"]
     settings = options.device, size, precision or PRECISIONS[0], options.repeats
     make_inputs = partial(model.example_inputs, data)
     report = measure_efficiency(model.efficiency_network(), make_inputs, *settings)

@@ -42,7 +42,7 @@ class SmokeRun:
         return text if self.substitute else ""
 
 
-def reproduce(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
+def reproduce_tables(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
     """Run cells of every table of a paper, or of all papers, and write the index of the results.
 
     Finished runs are kept, interrupted ones resume, and one that fails stops no other. Everything
@@ -104,7 +104,7 @@ def choose_smoke_run(spec: TableSpec) -> SmokeRun:
         (row, column, spec.rows[row].app or spec.app, spec.setting(row, column))
         for row, column in product(spec.rows, spec.columns)
     ]
-    chosen = next((place for place in places if _ships(*place[2:])), places[0])
+    chosen = next((place for place in places if _has_shipped_data(*place[2:])), places[0])
     row, column, app, printed = chosen
     finer, start = find_substitute(app, printed.data, printed.backbone), spec.start
     if start:
@@ -119,6 +119,6 @@ def choose_smoke_run(spec: TableSpec) -> SmokeRun:
     return SmokeRun(spec, cells, f"{name} stands in for {before}" if name != before else "")
 
 
-def _ships(app: str, setting: Setting) -> bool:
+def _has_shipped_data(app: str, setting: Setting) -> bool:
     found = find_substitute(app, setting.data, setting.backbone)
     return not (found.data or found.backbone) and isinstance(find_data(app, setting.data), Path)

@@ -42,7 +42,7 @@ from experiment_kit.run_files import hold_lock, is_finite, read_result, try_read
 Point = dict[str, str]
 
 
-def search(
+def search_grid(
     app: str, grid: str = "", trials: PositiveInt = 20, select: str = "", **options: Any
 ) -> None:
     """Search GRID for the best point of each method by a validation metric, with Optuna.

@@ -12,7 +12,7 @@ from experiment_kit.launch.plan import find_weights, load_app, read_run
 from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
-from experiment_kit.stages import execute
+from experiment_kit.stages import execute_subcommand
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch
@@ -48,7 +48,7 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
     off = "enable_progress_bar=false", "logger=false", "profiler=null"  # it writes elsewhere, too
     arguments += [f"--trainer.{option}" for option in off]
     with restrict_classes(path, trust):
-        trainer: Any = execute(AppCLI(load_app(config["app"]), arguments))
+        trainer: Any = execute_subcommand(AppCLI(load_app(config["app"]), arguments))
     measured = {name: value.item() for name, value in trainer.callback_metrics.items()}
     pairs = {name: (value, measured.get(name, math.nan)) for name, value in written.items()}
     rows = [[name, *(f"{value:.6g}" for value in pair)] for name, pair in pairs.items()]

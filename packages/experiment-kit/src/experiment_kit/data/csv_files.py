@@ -72,7 +72,7 @@ def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hi
 
 
 def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
-    """Yield the lines of a text file with their ends, of which `newline` says what `open` says.
+    """Yield the lines of a text file with their ends; `newline` is as of `open`.
 
     The file is in UTF-8, or in UTF-16 with a byte order mark, plain or gzipped. Raises UserError
     for one that cannot be read, and for the first line that is not UTF-8.

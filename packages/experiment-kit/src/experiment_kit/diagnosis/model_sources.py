@@ -52,7 +52,7 @@ _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 class ModelSource:
     """A network in evaluation mode, a sentence about its weights, and what it reads.
 
-    `encode` turns samples of `kind` into a batch, or their number where that is None.
+    `encode` turns samples of `kind` into a batch; where `kind` is None, it takes their number.
     """
 
     network: Any
@@ -78,10 +78,10 @@ def load_source(
     model: str, random: bool = False, backbone: str = "", method: str = "",
     kwargs: Mapping[str, Any] | None = None, shape: Sequence[int] | None = None,
 ) -> ModelSource:  # fmt: skip
-    """Load a model by one of the `FORMS`, but a run; UserError for another form.
+    """Load a model by one of the `FORMS` except those of a run; UserError for another form.
 
-    Weights of timm and the hub are `random` where they are not within reach. A checkpoint is of a
-    backbone and a method, or of a class of your own with its arguments and the shape of a sample.
+    Weights of timm and the hub are random if `random`, or if they cannot be downloaded. A
+    checkpoint needs its backbone and method, or its class with arguments and a sample's shape.
     """
     kind, _, name = model.partition(":")
     if kind not in ("timm", "hf", "class", "checkpoint") or not name:

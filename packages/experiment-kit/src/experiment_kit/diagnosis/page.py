@@ -115,7 +115,7 @@ def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
 
 
 def tabulate_models(reports: Reports) -> PageTable:
-    """Return a row for each stack of layers of each model, with differences from the first."""
+    """Return a row for each stack of layers of a model, with differences from the first model."""
     rows: list[list[str]] = []
     first: dict[str, list[LayerDiagnosis]] = {}
     for name, report in reports.items():

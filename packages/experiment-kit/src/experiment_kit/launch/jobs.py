@@ -1,6 +1,6 @@
-"""Jobs: processes that train and measure runs. None outlives the process that starts it.
+"""Jobs: processes that train and measure runs, and that end with the process that starts them.
 
-A signal lets each save first, a second one ends all at once: `supervision.py` says how.
+After a signal each of them saves first; a second signal ends all at once: see `supervision.py`.
 """
 
 import math
@@ -20,7 +20,7 @@ import torch
 from experiment_kit.errors import EXIT_STATUS, UserError
 from experiment_kit.launch.supervision import LOST, end_processes, start_process
 
-RETRIES, MAX_LOSSES = 1, 10  # after failures of a run; after deaths of its servers and machines
+RETRIES, MAX_LOSSES = 1, 10  # more starts after a failure; after the death of a server or a machine
 LOOK_AFTER = 10.0  # seconds until free places are counted again
 
 
@@ -48,8 +48,8 @@ class Places:
         """Count the places that no job has."""
         return len(self.free)
 
-    def start(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
-        """Start a job; `others` may follow. The server of a lost one died before."""
+    def start_job(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
+        """Start a job by a server that has imported for all jobs, unless that died (`is_lost`)."""
         slots, self.free = self.free[: job.devices], self.free[job.devices :]
         environment = {"OMP_NUM_THREADS": str(count_threads()), **choose_devices(job, slots)}
         packages = [] if is_lost else [j.arguments[1] for j in (job, *others)]
@@ -65,8 +65,8 @@ class Places:
             self.free += slots
             yield self.running.pop(sentinel), int(process.exitcode or 0)
 
-    def stop(self) -> None:
-        """Let each job save and leave; a second signal kills all."""
+    def stop_jobs(self) -> None:
+        """Let each job save and end; a second signal kills all."""
         end_processes([process for process, _ in self.processes.values()])
 
 
@@ -79,8 +79,8 @@ def run_jobs(
 ) -> None:
     """Run every job once there are places for its devices; call `on_end` with its status.
 
-    One that needs more places than there are runs alone. A job that fails is run once more. One
-    whose `needs` no other job makes is never run.
+    A job that needs more places than exist runs alone. One that fails is run once more. One whose
+    `needs` are never made is not run.
     """
     waiting, tries = list(jobs), Counter[tuple[Path, bool]]()  # True counts losses
     try:
@@ -89,7 +89,7 @@ def run_jobs(
             ready = (job for job in waiting if not job.needs or job.needs.is_file())
             if job := next((job for job in ready if job.devices <= free), None):
                 waiting.remove(job)
-                places.start(job, waiting, is_lost=tries[job.log, True] > 0)
+                places.start_job(job, waiting, is_lost=tries[job.log, True] > 0)
                 on_start(job)
                 continue
             if not places.running:
@@ -104,7 +104,7 @@ def run_jobs(
                 else:
                     on_end(job, status)
     finally:  # none runs, unless a signal ends this process
-        places.stop()
+        places.stop_jobs()
 
 
 def has_failed(job: Job, status: int) -> bool:

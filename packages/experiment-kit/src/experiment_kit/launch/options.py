@@ -88,7 +88,7 @@ class OverlayOptions:
     protocol: str = "validation"
     args: str = ""
 
-    def list_experiments(
+    def build_experiments(
         self, methods: Sequence[str] | None, seeds: Sequence[int] | None
     ) -> list[Experiment]:
         """Return an experiment of each seed and method, all with the recipe of the last method."""
@@ -127,7 +127,7 @@ class ComparisonOptions(LaunchOptions, OverlayOptions):
     @cached_property
     def experiments(self) -> list[Experiment]:
         """An experiment of each seed and method."""
-        return self.list_experiments(self.methods, self.seeds)
+        return self.build_experiments(self.methods, self.seeds)
 
 
 def check_seeds(seeds: Sequence[int] | None) -> None:
@@ -183,7 +183,7 @@ def _read_file(app: str, name: str) -> dict[str, list[Any]]:
 
 
 def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:
-    """Return the experiments of every combination of the values of options that a method has."""
+    """Return an experiment of each point of a grid, made of the options that its method has."""
     own = find_own_options(experiments, grid) if grid else {}
     points = {method: list_points(part) for method, part in own.items()}
     return [

@@ -97,9 +97,9 @@ def choose_seeds(app: str, default: Sequence[int], **names: str) -> list[int]:
 def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
     """Return backbone, recipe and profile: those chosen, else the defaults of the data set.
 
-    The defaults are refined by `by_profile` and `by_backbone`, patterns of names, of which the
-    first that matches counts; one of `by_backbone` may be `backbone/method`. None is not chosen; ""
-    chooses none, and so does profile "paper".
+    `by_profile` and `by_backbone` refine the defaults by patterns of names, of which the first that
+    matches counts; a pattern of `by_backbone` may be `backbone/method`. What is None has its
+    default; "" chooses no overlay, and so does the profile "paper".
     """
     defaults = read_defaults(app, data)
     backbone = chosen.get("backbone") or defaults.get("backbone")
@@ -107,20 +107,20 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
         names = ", ".join(list_overlays(app, "backbone"))
         raise UserError(f"name a backbone: data {data} has no default; there are: {names}")
     experiment = f"{backbone}/{chosen.get('method') or ''}"
-    by_backbone = _match(defaults.get("by_backbone", {}), experiment)
+    by_backbone = _find_refinement(defaults.get("by_backbone", {}), experiment)
     if not chosen.get("backbone"):  # a method may have one of its own
         backbone = by_backbone.get("backbone", backbone)
     profile = chosen.get("profile")
     if profile is None:
         profile = by_backbone.get("profile", defaults.get("profile", ""))
-    by_profile = _match(defaults.get("by_profile", {}), profile or "paper")
+    by_profile = _find_refinement(defaults.get("by_profile", {}), profile or "paper")
     recipe = chosen.get("recipe")
     if recipe is None:
         recipe = {"recipe": "", **defaults, **by_backbone, **by_profile}["recipe"]
     return {"backbone": backbone, "recipe": recipe, "profile": profile}
 
 
-def _match(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
+def _find_refinement(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
     return next((part for pattern, part in refinements.items() if match_names(pattern, name)), {})
 
 

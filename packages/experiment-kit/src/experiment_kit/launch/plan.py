@@ -42,8 +42,8 @@ class EigenvalueOptions:
 class Experiment:
     """One seed of one experiment by the names of its overlays.
 
-    `source` names the file that is asked of its run: `<source>.json`; `label` names it to readers
-    where its method does not. `start` is the experiment whose run its weights come from.
+    `<source>.json` is the file that is read from its run. `label` names it for readers where the
+    method does not suffice. `start` is the experiment from whose run its weights come.
     """
 
     app: str
@@ -134,7 +134,7 @@ class ConfigPlanner:
                 self.cli = AppCLI(self.app, ["fit", *others])
             else:
                 self.cli.parse_fit(others)
-            self.configs[others] = self.cli.read_settings()
+            self.configs[others] = self.cli.export_config()
         config = dict(self.configs[others])
         if seeds:
             config["seed_everything"] = seed = int(seeds[-1].partition("=")[2])

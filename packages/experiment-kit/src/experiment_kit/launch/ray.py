@@ -47,7 +47,7 @@ class Cluster(Places):
         taken = sum(job.devices for job in self.running.values())
         return (self.workers or int(places) or 1) - taken
 
-    def start(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
+    def start_job(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
         """Submit the task of a job."""
         if is_lost:
             time.sleep(_PAUSE)
@@ -66,7 +66,7 @@ class Cluster(Places):
                 status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else LOST
             yield job, status
 
-    def stop(self) -> None:
+    def stop_jobs(self) -> None:
         """Interrupt the tasks, whose runs save."""
         for handle in self.running:
             self.ray.cancel(handle)

@@ -1,8 +1,8 @@
 """The process between a launcher and a run, which ends the run and all that the run has started.
 
-SIGTERM asks a run to save and leave. One that has not ended `ALLPASS_GRACE` seconds later, as one
-that hangs or is stopped, is killed. SIGQUIT kills it at once. The end of the launcher, also by
-kill -9, is as SIGTERM; on Linux the end of this process kills the run.
+SIGTERM asks a run to save and end. If it has not ended `ALLPASS_GRACE` seconds later, because it
+hangs or is stopped, it is killed. SIGQUIT kills it at once. When the launcher ends, even by kill
+-9, the run is asked to save; on Linux, when this process ends, the run is killed.
 
 A forkserver imports torch, Lightning and the apps once, and forks a process for every run. On a
 machine with GPUs, whose driver survives no fork, and outside Linux, every run is a new process.
@@ -27,7 +27,7 @@ from typing import NoReturn
 import torch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOST = 255  # exit status of a run whose server or machine died; that of no run
+LOST = 255  # exit status where the server or the machine died; no run ends with it
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # options of prctl
 _POLL = 0.05  # seconds
 # a run imports these late
@@ -45,8 +45,8 @@ def start_process(
 ) -> BaseProcess:
     """Start `python ARGUMENTS` with its output in a log.
 
-    A server that has imported `packages` forks it; without them, it has no server whose death ends
-    it. `environment` has OMP_NUM_THREADS.
+    A server that has imported `packages` forks it. Without packages it is a new process, which the
+    death of no server ends. `environment` has OMP_NUM_THREADS.
     """
     context = _prepare_context(packages, environment["OMP_NUM_THREADS"])
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", **environment}
@@ -87,12 +87,12 @@ def read_grace() -> float:
 
 
 def end_processes(processes: Sequence[BaseProcess]) -> None:
-    """Let processes save and leave; kill them at once after an exception, as of another signal."""
+    """Let processes save and end; kill them at once if a second signal raises an exception here."""
     left, deadline = [*processes], time.monotonic() + read_grace() + 10
     try:
         while left and time.monotonic() < deadline:
             for process in left:
-                process.terminate()  # again, as one that has just started hears nothing
+                process.terminate()  # again: one that has just started may have missed it
             left[0].join(0.5)
             left = [process for process in left if process.is_alive()]
     finally:
@@ -101,7 +101,7 @@ def end_processes(processes: Sequence[BaseProcess]) -> None:
                 os.kill(int(process.pid or 0), signal.SIGQUIT)
         for process in left:
             process.join(2)
-            process.kill()  # one that is stopped itself; its run ends with it
+            process.kill()  # if it is stopped itself; its run ends with it
 
 
 def _run_supervised(
@@ -113,7 +113,7 @@ def _run_supervised(
     _control_process(_CHILD_SUBREAPER, 1)
     if child := os.fork():
         _control_process(_PARENT_DEATH_SIGNAL, signal.SIGTERM)  # when the server of forks ends
-        _supervise(child)
+        _supervise_run(child)
     _control_process(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     for number in SIGNALS:
         handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
@@ -128,7 +128,7 @@ def _run_supervised(
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def _supervise(run: int) -> NoReturn:
+def _supervise_run(run: int) -> NoReturn:
     """Wait for a run, and end as it ended."""
     launcher, deadline = multiprocessing.parent_process(), math.inf
     received: list[int] = []
@@ -139,7 +139,7 @@ def _supervise(run: int) -> NoReturn:
         if deadline == math.inf and (received or not launcher or not launcher.is_alive()):
             deadline = time.monotonic() + read_grace()
             os.kill(run, signal.SIGTERM)
-            os.kill(run, signal.SIGCONT)  # a stopped one hears nothing
+            os.kill(run, signal.SIGCONT)  # a stopped process receives no signal
         if signal.SIGQUIT in received or time.monotonic() > deadline:
             os.kill(run, signal.SIGKILL)
         ended, status = os.waitpid(-1, os.WNOHANG)

@@ -78,12 +78,12 @@ def _draw_figure(
     if not found:
         return PageFigure(Markup(), missing)
 
-    def draw(_: str) -> Figure:
+    def draw_averages(_: str) -> Figure:
         figure = plot(found, lines=lines, width=WIDTH)
         add_legend(figure, found)
         return figure
 
-    image = embed_figure(draw, f"{name}, {title}")
+    image = embed_figure(draw_averages, f"{name}, {title}")
     return PageFigure(image, f"{caption} {missing}".strip())
 
 

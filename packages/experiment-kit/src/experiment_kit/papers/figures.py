@@ -49,8 +49,8 @@ class RunGroup:
 class FigureEntry:
     """A printed figure: its drawing, that drawing's options, and the groups of runs it shows.
 
-    `printed` says what the printed one needs beyond a command, `samples` how many of a run are
-    drawn, 0 for all of its validation data.
+    `printed` says what the figure of the paper needs besides this command. `samples` are drawn of
+    each run; 0 draws all of its validation data.
     """
 
     caption: str
@@ -81,8 +81,8 @@ def find_figures(name: str) -> dict[str, FigureEntry]:
 def find_runs(group: RunGroup, folder: Path) -> tuple[dict[str, Path], list[str]]:
     """Return a run of each method in a folder, by label, and notes on what the printed one has.
 
-    They are those of the printed setting, else of that which has the most methods; of several
-    seeds the lowest.
+    The runs are those of the printed setting, else of the setting with the most methods. Of several
+    seeds the lowest is taken.
     """
     results = {run: try_read(run.read_result) for run in Run.find_all(folder, group.app)
                if run.has_result}  # fmt: skip
@@ -272,7 +272,7 @@ def _measure_gain(
     """Return our gain, paired by seed, of the first measured pair of rows, and its name."""
     found = open_results(results, find_spec(paper.id))
     columns = dict.fromkeys([pair["column"], *sorted(paper.columns)])
-    for (base, row), setting, column in product(pair["rows"], found.settings, columns):
+    for (base, row), setting, column in product(pair["rows"], found.conditions, columns):
         runs = found.select_runs(*setting)
         seeds = runs[runs["column"] == column].pivot(index="seed", columns="row", values="value")
         if {base, row} <= {*seeds} and len(values := seeds[[base, row]].dropna()):

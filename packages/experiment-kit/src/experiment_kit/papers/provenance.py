@@ -88,7 +88,7 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def find_published_run(name: str, out: Path) -> dict[str, Any]:
-    """Return the published run of a hash, or of the start of one; UserError if there is none."""
+    """Return the published run whose hash starts with a name; UserError unless there is one."""
     found = [run for key, run in read_runs(out).items() if name and key.startswith(name)]
     if len(found) != 1 or "config" not in found[0]:
         count = f"{len(found)} runs" if len(found) != 1 else "no config of the run"

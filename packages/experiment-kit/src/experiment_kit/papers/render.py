@@ -97,7 +97,7 @@ def print_table(
     paper, labels = results.paper, results.spec.labels
     names = *HEAD[:2], "ours", "printed", "difference", "verdict"
     table = Table(*names, title=escape(f"{paper.title} · {profile} · {protocol}"))
-    for cell in results.list_cells(profile, protocol):
+    for cell in results.compare_cells(profile, protocol):
         if cell.estimate and cell.key in (columns or paper.columns):
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
             place = labels[cell.row], paper.headings[cell.key]
@@ -118,10 +118,10 @@ def render_markdown(results: TableResults, out: Path) -> str:
     if spec.differences:
         rows = [[subject, *values] for subject, values in spec.differences.items()]
         blocks.append(render_table(["", "text", "released code", "here"], rows, 4))
-    blocks += [EXPLANATION] if results.settings else []
-    for setting in results.settings:
-        blocks += _render_setting(results, *setting)
-    if results.settings:
+    blocks += [EXPLANATION] if results.conditions else []
+    for condition in results.conditions:
+        blocks += _render_condition(results, *condition)
+    if results.conditions:
         blocks += ["## Runs", _RUNS.format(runs=RUNS)]
         published = read_runs(out)
         for section in list_sections(results).values():
@@ -135,7 +135,7 @@ def render_markdown(results: TableResults, out: Path) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _render_setting(results: TableResults, profile: str, protocol: str) -> Iterator[str]:
+def _render_condition(results: TableResults, profile: str, protocol: str) -> Iterator[str]:
     """Yield the section of a profile and protocol; each of our numbers leads to its runs."""
     names = (escape_markdown(name, _IN_CODE) for name in (profile, protocol))
     yield "## Profile `{}`, protocol `{}`".format(*names)
@@ -147,7 +147,7 @@ def _render_setting(results: TableResults, profile: str, protocol: str) -> Itera
     paper, labels = results.paper, results.spec.labels
     head = ["method", *(paper.headings[key] for key in paper.measurable)]
     body, sections = [], list_sections(results)
-    for row, group in groupby(results.list_cells(profile, protocol), attrgetter("row")):
+    for row, group in groupby(results.compare_cells(profile, protocol), attrgetter("row")):
         own, section = [*group], sections.get((profile, protocol, row))
         if any(cell.printed or cell.estimate for cell in own):
             line = [escape_markdown(labels[row])]
@@ -178,7 +178,7 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> Lin
     """Return interval and comparison of each measured cell of a setting, computed ones last."""
     paper, spec = results.paper, results.spec
     lines = [[*HEAD]]
-    cells = results.list_cells(profile, protocol)
+    cells = results.compare_cells(profile, protocol)
     for cell in sorted(cells, key=lambda cell: cell.key not in spec.columns):
         if cell.estimate:
             interval = cell.estimate.format_interval(cell.digits)
@@ -212,7 +212,7 @@ def format_pairs(results: TableResults, reference: str, profile: str, protocol: 
 def format_tests(results: TableResults, reference: str, profile: str, protocol: str) -> Lines:
     """Return the p-values of a row against the others, by their means in each column."""
     spec, lines = results.spec, [["against", "n", "p"]]
-    cells = results.list_cells(profile, protocol)
+    cells = results.compare_cells(profile, protocol)
     means = {(c.row, c.key): round(c.estimate.mean, c.digits) for c in cells if c.estimate}
     for row in (row for row in spec.labels if row != reference):
         pairs = [(means.get((reference, c)), means.get((row, c))) for c in spec.columns]

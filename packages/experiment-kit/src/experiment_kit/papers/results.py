@@ -18,7 +18,7 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_report, write_atomically
 
 CELL = ["table", "row", "column", "profile", "protocol"]
-SETTING = ["profile", "protocol"]
+CONDITION = ["profile", "protocol"]
 EXTRA_DECIMALS = 2  # for a run, so that the mean can be computed from the file
 RANDOM, CITED = "random", "cited"
 UNKNOWN, MODIFIED = "unknown", "-modified"  # commits
@@ -65,17 +65,17 @@ class TableResults:
         return self.spec.paper
 
     @property
-    def settings(self) -> list[tuple[str, str]]:
+    def conditions(self) -> list[tuple[str, str]]:
         """The profiles and protocols that have runs."""
-        return sorted(set(self.runs[SETTING].itertuples(index=False, name=None)))
+        return sorted(set(self.runs[CONDITION].itertuples(index=False, name=None)))
 
     def select_runs(self, profile: str, protocol: str) -> pd.DataFrame:
         """Return the lines of one profile and protocol."""
         runs = self.runs
         return runs[(runs["profile"] == profile) & (runs["protocol"] == protocol)]
 
-    def list_cells(self, profile: str, protocol: str) -> list[CellResult]:
-        """List all cells of the table under a profile and a protocol, row by row."""
+    def compare_cells(self, profile: str, protocol: str) -> list[CellResult]:
+        """Compare the cells of a profile and a protocol with the printed ones, row by row."""
         groups = self.select_runs(profile, protocol).groupby(["row", "column"])
         runs = {place: group.set_index("seed") for place, group in groups}
         spec, cells = self.spec, []
@@ -187,7 +187,7 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
 def add_measurements(
     old: pd.DataFrame, measurements: Sequence[Measurement], spec: TableSpec
 ) -> pd.DataFrame:
-    """Return old and new lines in the order of the table; the later one of a seed counts."""
+    """Return old and new lines in the order of the table; a later line replaces one of its seed."""
     new = pd.DataFrame(measurements, columns=COLUMNS).astype(TYPES)
     digits = new["column"].map(spec.decimals) + EXTRA_DECIMALS  # as they are written
     new["value"] = [*map(round, new["value"], digits)]
@@ -200,7 +200,7 @@ def add_measurements(
     def rank(names: pd.Series) -> pd.Series:
         return names.map(ranks[names.name]) if names.name in ranks else names
 
-    by = ["table", *SETTING, "row", "column", "seed"]  # rows that the spec lacks come last
+    by = ["table", *CONDITION, "row", "column", "seed"]  # rows that the spec lacks come last
     return frame.sort_values(by, key=rank, kind="stable", ignore_index=True)
 
 
@@ -234,8 +234,8 @@ def find_tolerance(
 ) -> tuple[float, str]:
     """Return how far a printed value may be off, and what that is.
 
-    It is the printed deviation; of an accuracy without one the error of sampling its tests, which
-    the greatest of many evaluations of one seed has as well; else half a unit of the last digit.
+    It is the printed deviation. Without one, it is the error of sampling the tests for an accuracy,
+    also where the best of many evaluations is printed; else it is half a unit of the last digit.
     """
     if deviation := paper.find_row(row).std.get(key):
         return float(deviation), "its printed deviation"
@@ -257,7 +257,7 @@ def compare_estimate(
     """Compare an estimate, rounded to the digits that are shown, with a printed value.
 
     It is `within` if the printed value plus or minus its tolerance meets Student's interval of the
-    mean, else `better` or `worse`, or `differs` where no direction is better. The side follows.
+    mean, else `better` or `worse`, or `differs` where no direction is better. Also return the side.
     """
     low, high = (round(estimate.mean + s * estimate.half_width, digits) for s in (-1, 1))
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7

@@ -92,10 +92,10 @@ class Computed:
 class TableSpec:
     """A paper's table as this repository makes it, to at least `digits` decimals.
 
-    `protocol` is the paper's, with which alone its numbers compare. `source` says whether they
-    follow the paper's text or its released code, and `reason` how that is known; `other` refines
-    the rows, by patterns of names, that the other one has otherwise: each is a row of its own.
-    `differences` has text, released code and what is done here by subject.
+    `protocol` is the paper's; only runs with it are compared with its numbers. `source` says
+    whether these follow the paper's text or its released code, and `reason` how that is known.
+    `other` refines the rows that differ in the other source, by patterns of their names; each such
+    row is made twice. `differences` lists text, released code and what is done here by subject.
 
     `default` is refined by the row, then by the column, then by the row's `at`. A cell starts from
     the weights of the run that its setting refined by `start` describes, with the arguments of

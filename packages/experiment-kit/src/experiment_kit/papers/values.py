@@ -24,7 +24,7 @@ def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
     raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
 
 
-def disambiguate(
+def disambiguate_names(
     names: Sequence[str],
     facts: Sequence[Mapping[str, Any]],
     form: str = "{0}, {1}={2}",
@@ -119,7 +119,7 @@ class PaperTable:
             {**row.about, **{key: row.values.get(key) for key in self.columns if key in given}}
             for row in self.rows
         ]
-        labels = disambiguate([row.label for row in self.rows], facts)
+        labels = disambiguate_names([row.label for row in self.rows], facts)
         return {row.key: label for row, label in zip(self.rows, labels, strict=True)}
 
     def find_row(self, key: str) -> PaperRow:
@@ -134,23 +134,23 @@ class PaperTable:
 
 def list_tables() -> list[str]:
     """List the ids of all printed tables."""
-    return list(_tables())
+    return list(_read_tables())
 
 
 def load_table(table_id: str) -> PaperTable:
     """Return a printed table; raises UserError, with similar ids, for an unknown id."""
-    return _tables()[check_name(table_id, list_tables(), "paper table")]
+    return _read_tables()[check_name(table_id, list_tables(), "paper table")]
 
 
 def count_tests(data: str) -> int:
     """Return the number of tests of a data set, as papers print it; 0 where none does."""
-    tables = (table for table in _tables().values() if table.quantity == "dataset_statistics")
+    tables = (table for table in _read_tables().values() if table.quantity == "dataset_statistics")
     counts = {r.about["dataset"]: r.values["test"] for table in tables for r in table.rows}
     return int(counts.get(data) or MORE_TESTS.get(data, 0))
 
 
 @cache
-def _tables() -> dict[str, PaperTable]:
+def _read_tables() -> dict[str, PaperTable]:
     folder = Path(__file__).parent / "values"
     families = map(read_settings, sorted(folder.glob("*.yaml")))
     tables = (_parse_table(family, entry) for family in families for entry in family["tables"])
@@ -164,7 +164,7 @@ def _parse_table(family: Mapping[str, Any], entry: Mapping[str, Any]) -> PaperTa
     }
     names = [row["method"] or row.get("dataset") or row["label"] for row in entry["rows"]]
     facts = [{k: v for k, v in row.items() if k not in ROW_KEYS} for row in entry["rows"]]
-    keys = disambiguate(names, facts, "{0}-{2}", "{}-{}", with_equal=True)
+    keys = disambiguate_names(names, facts, "{0}-{2}", "{}-{}", with_equal=True)
     rows = tuple(
         PaperRow(key=key, about=about, **{k: row[k] for k in ROW_KEYS if k in row})
         for key, about, row in zip(keys, facts, entry["rows"], strict=True)

@@ -131,7 +131,7 @@ class EpochTimer(Callback):
 
     def __init__(self) -> None:
         self.seconds, self.epochs = 0.0, 0
-        self.began: float | None = None  # null while the clock stands
+        self.began: float | None = None  # None while the clock is stopped
         self.test: float | None = None
 
     def collect_metrics(self) -> dict[str, float]:
@@ -141,24 +141,24 @@ class EpochTimer(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Add the time so far."""
-        checkpoint["timer"] = {"seconds": self._measure(trainer), "epochs": self.epochs}
+        checkpoint["timer"] = {"seconds": self._count_seconds(trainer), "epochs": self.epochs}
 
     def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Continue the time."""
         vars(self).update(checkpoint.get("timer", {}))
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Start the clock, unless it goes."""
+        """Start the clock if it is stopped."""
         if self.began is None:
             self.began = _read_clock(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Go on after a validation within the epoch or in a resumed epoch."""
+        """Start the clock after a validation within the epoch, and in a resumed epoch."""
         self.on_train_epoch_start(trainer)
 
     def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
         """Stop the clock."""
-        self.seconds, self.began = self._measure(trainer), None
+        self.seconds, self.began = self._count_seconds(trainer), None
 
     def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
         """Count the epoch."""
@@ -173,7 +173,7 @@ class EpochTimer(Callback):
         """Keep the test pass; its metrics have been computed, so that no kernel is running."""
         self.test = time.perf_counter() - self.test_began
 
-    def _measure(self, trainer: Trainer) -> float:
+    def _count_seconds(self, trainer: Trainer) -> float:
         return self.seconds + (0.0 if self.began is None else _read_clock(trainer) - self.began)
 
 
@@ -207,7 +207,7 @@ class ProgressFile(Callback):
 
 
 class RunLogger(TensorBoardLogger):
-    """Log curves into the run's folder; test scores, which are none, stand in HPARAMS alone.
+    """Log curves into the run's folder; test scores are no curves, and are in HPARAMS alone.
 
     What was logged after the step of the checkpoint `resume` is hidden.
     """
@@ -219,7 +219,7 @@ class RunLogger(TensorBoardLogger):
         super().__init__(run.folder, name="", version="", **options)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log curves; the epoch, which Lightning adds, would be the first chart."""
+        """Log curves; the epoch, which Lightning adds, is left out: it would be the first chart."""
         curves = {name: x for name, x in metrics.items() if not name.startswith(("test/", "epoch"))}
         super().log_metrics(curves, step)
 

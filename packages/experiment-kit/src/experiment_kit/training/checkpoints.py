@@ -54,8 +54,8 @@ class Preemption(SystemExit):
 class PreemptionHandler:
     """End the run on SIGTERM, SIGUSR1, SIGINT or SIGHUP, with a sentence and exit status 75.
 
-    While `deferred`, a signal sets `requested` alone. A second SIGINT ends the process at once. A
-    signal that is ignored, as nohup does with SIGHUP, stays so.
+    While `deferred`, a signal only sets `requested`. A second SIGINT ends the process at once.
+    Signals that are ignored, as SIGHUP is under nohup, stay ignored.
     """
 
     def __init__(self) -> None:
@@ -66,10 +66,10 @@ class PreemptionHandler:
         self.process = os.getpid()
         found = {number: signal.getsignal(number) for number in _SIGNALS}
         self.previous = {k: v for k, v in found.items() if v is not signal.SIG_IGN}
-        self.register()
+        self.register_handlers()
         return self
 
-    def register(self) -> None:
+    def register_handlers(self) -> None:
         """Handle the signals, also after Lightning has set handlers of its own."""
         for number in self.previous:
             signal.signal(number, self._request_stop)
@@ -142,13 +142,13 @@ def describe_restart(run: Run, trainer: Trainer) -> str:
 
 
 class ResumableCheckpoint(Checkpoint):
-    """Keep the two newest `step=N.ckpt`, of the end of an epoch or of a moment within it.
+    """Save `step=N.ckpt` at the end of an epoch and within it, and keep the two newest.
 
-    They are saved between two batches, where the last one is validated and logged: a resumed run
-    repeats nothing, and lacks the running means of the interrupted epoch alone. Metrics of
-    torchmetrics are continued.
+    They are saved between two batches, after the last one is validated and logged: a resumed run
+    repeats nothing. It only loses the running means of the interrupted epoch; metrics of
+    torchmetrics continue.
 
-    All ranks agree on the batch at which a signal, to any of them, ends them all.
+    After a signal to any rank, all ranks end at the same batch.
     """
 
     def __init__(self, run: Run, options: CheckpointOptions, handler: PreemptionHandler) -> None:
@@ -207,11 +207,11 @@ class ResumableCheckpoint(Checkpoint):
         trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
         self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
         self.handler.deferred = True
-        self.handler.register()
+        self.handler.register_handlers()
 
     def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """Save the end of the epoch before."""
-        self._save(trainer)
+        self._save_checkpoint(trainer)
         self._exit_if_requested(trainer)
 
     def on_train_batch_start(self, trainer: Trainer, module: Any, batch: Any, place: int) -> None:
@@ -222,7 +222,7 @@ class ResumableCheckpoint(Checkpoint):
         by_time = minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes
         is_due = by_time or (steps is not None and trainer.global_step % steps == 0)
         if trainer.strategy.reduce_boolean_decision(self.handler.requested or is_due, all=False):
-            self._save(trainer)
+            self._save_checkpoint(trainer)
             self._exit_if_requested(trainer)
 
     def on_train_batch_end(self, *_: Any) -> None:
@@ -235,7 +235,7 @@ class ResumableCheckpoint(Checkpoint):
 
     def on_train_end(self, trainer: Trainer, *_: Any) -> None:
         """Save the end of training."""
-        self._save(trainer)
+        self._save_checkpoint(trainer)
         self.handler.deferred = False
         self._exit_if_requested(trainer)
 
@@ -246,7 +246,7 @@ class ResumableCheckpoint(Checkpoint):
             launcher.kill(signal.SIGTERM)
             launcher.procs.clear()  # else Lightning would kill this process as they end
 
-    def _save(self, trainer: Any) -> None:
+    def _save_checkpoint(self, trainer: Any) -> None:
         step = trainer.global_step
         if step == self.saved_step or trainer.fast_dev_run:
             return

@@ -83,10 +83,10 @@ def measure_speed(
     inputs = tuple(fabric.to_device(x) for x in inputs)
 
     @torch.no_grad()
-    def infer() -> None:
+    def run_inference() -> None:
         model(*inputs)
 
-    def train() -> None:
+    def run_step() -> None:
         with penalties(network) as terms:
             loss = model(*inputs).float().square().mean()
         fabric.backward(loss + torch.stack(terms).mean() if terms else loss)
@@ -94,20 +94,21 @@ def measure_speed(
         optimizer.zero_grad()
 
     model.eval()
-    inference = _time_step(infer, repeats) / len(inputs[0])
+    inference = _time_step(run_inference, repeats) / len(inputs[0])
     model.train()
-    training = _time_step(train, repeats) / len(inputs[0])
+    training = _time_step(run_step, repeats) / len(inputs[0])
     held = [*network.parameters(), *network.buffers(), *inputs]
     states = (value for state in optimizer.state.values() for value in state.values())
     held += [value for value in states if isinstance(value, Tensor)]
-    storages = (t.untyped_storage() for t in held)
+    storages = map(Tensor.untyped_storage, held)
     sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}  # shared ones once
+    peak = peak_allocated_mib(run_step, fabric.device.type)
     return {
         "samples_per_second": 1 / inference,
         "train_samples_per_second": 1 / training,
         "seconds_per_sample": inference,
         "train_seconds_per_sample": training,
-        "train_peak_mib": sum(sizes.values()) / MIB + peak_allocated_mib(train, fabric.device.type),
+        "train_peak_mib": sum(sizes.values()) / MIB + peak,
     }
 
 

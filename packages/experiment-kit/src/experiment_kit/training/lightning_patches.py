@@ -126,15 +126,15 @@ class BestCheckpoint(ModelCheckpoint):
     def load_state_dict(self, state_dict: State) -> None:
         """Look for the checkpoints of the state in this folder, by their names."""
         best = state_dict["best_model_path"]
-        if best and Path(self._relocate(best)).exists():  # else it is the state of another run
-            paths = {name: self._relocate(state_dict[name]) for name in _PATHS}
+        if best and Path(self._relocate_path(best)).exists():  # else it is the state of another run
+            paths = {name: self._relocate_path(state_dict[name]) for name in _PATHS}
             scores = state_dict["best_k_models"].items()
-            kept = {self._relocate(path): score for path, score in scores}
+            kept = {self._relocate_path(path): score for path, score in scores}
             here = {"dirpath": self.dirpath, "best_k_models": kept, **paths}
             state_dict = {**state_dict, **here}
         super().load_state_dict(state_dict)
 
-    def _relocate(self, path: str) -> str:
+    def _relocate_path(self, path: str) -> str:
         return str(Path(self.dirpath or "", Path(path).name)) if path else ""
 
 

@@ -154,9 +154,9 @@ class LinearSchedule(Schedule):
         """Return the rate."""
         if t < w:
             return self.warmup_lr + (peak - self.warmup_lr) * t / w
-        return self.min_lr + (peak - self.min_lr) * self._decay(t, T, w)
+        return self.min_lr + (peak - self.min_lr) * self._compute_factor(t, T, w)
 
-    def _decay(self, t: int, T: int, w: int) -> float:
+    def _compute_factor(self, t: int, T: int, w: int) -> float:
         # Lightning steps once more after the last update
         return 1 - min(1.0, (t - w) / (T - w))
 
@@ -176,7 +176,7 @@ class CosineSchedule(LinearSchedule):
         """Return the step whose rate step t uses: with `staircase`, the first of its epoch."""
         return t - (t - w) % steps_per_epoch if self.staircase and t > w else t
 
-    def _decay(self, t: int, T: int, w: int) -> float:
+    def _compute_factor(self, t: int, T: int, w: int) -> float:
         start = w if self.warmup_prefix else 0
         return (1 + math.cos(math.pi * min(1.0, (t - start) / (T - start)))) / 2
 
@@ -259,5 +259,5 @@ class EpochCosineSchedule(LinearSchedule):
         """Return the epoch before."""
         return max(0, t - 1)
 
-    def _decay(self, t: int, T: int, w: int) -> float:
+    def _compute_factor(self, t: int, T: int, w: int) -> float:
         return (1 + math.cos(math.pi * t / T)) / 2

@@ -115,13 +115,13 @@ class SpectralMonitor(Callback):
         if self.every_n_steps and step != self.newest["step"]:
             period = choose_period(step, self.every_n_steps)
             if step % period == 0:
-                self._measure(trainer, module, figures=step // period % 10 == 0)
+                self._measure_model(trainer, module, figures=step // period % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Measure the trained model, and print a summary."""
         is_drawn = self.newest["step"] == trainer.global_step and self.newest["figures"]
         if self.every_n_steps and not is_drawn:
-            self._measure(trainer, module, figures=True)
+            self._measure_model(trainer, module, figures=True)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
             print(measures["verdict"], describe_coefficients(measures), sep="\n", flush=True)
@@ -135,9 +135,9 @@ class SpectralMonitor(Callback):
         """Log and write the saved measurement again."""
         if trainer.state.fn == TrainerFn.FITTING and "spectral" in checkpoint:
             self.newest = checkpoint["spectral"]
-            self._record(trainer)
+            self._record_measures(trainer)
 
-    def _measure(self, trainer: Any, module: Any, figures: bool) -> None:
+    def _measure_model(self, trainer: Any, module: Any, figures: bool) -> None:
         if trainer.fast_dev_run:
             return
         began = time.perf_counter()
@@ -152,7 +152,7 @@ class SpectralMonitor(Callback):
             for part in list_sharded(module):
                 part.reshard()
         self.newest = {"step": trainer.global_step, "figures": figures, "measures": measures}
-        self._record(trainer)
+        self._record_measures(trainer)
         self.untimed_seconds += time.perf_counter() - began
 
     def _measure_layers(self, trainer: Any, module: Any) -> Measures:
@@ -171,7 +171,7 @@ class SpectralMonitor(Callback):
             return {"depth": [], "response": [], "attention": []}
         return list_measures(report)
 
-    def _record(self, trainer: Any) -> None:
+    def _record_measures(self, trainer: Any) -> None:
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
             step, measures = self.newest["step"], self.newest["measures"]
@@ -181,7 +181,7 @@ class SpectralMonitor(Callback):
     def _capture_call(self, module: nn.Module) -> None:
         """Keep the first call of the module itself, or else of its part with most weights."""
 
-        def keep(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def keep_call(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             for handle in handles:
                 handle.remove()
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
@@ -196,7 +196,7 @@ class SpectralMonitor(Callback):
 
         parts = sorted(module.children(), key=lambda part: len(list(part.parameters())))
         handles = [
-            network.register_forward_pre_hook(keep, with_kwargs=True)
+            network.register_forward_pre_hook(keep_call, with_kwargs=True)
             for network in (module, *parts[-1:])
         ]
 

@@ -14,11 +14,8 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     monkeypatch.setattr(
         Run, "write_result", lambda run, result: written.append(read_hparams(run.folder))
     )
-    other = (
-        "--spectral.every_n_steps=2",
-        "--trainer.logger=CSVLogger",
-        f"--trainer.logger.save_dir={tmp_path / 'other'}",
-    )
+    folder = f"--trainer.logger.save_dir={tmp_path / 'other'}"
+    other = "--spectral.every_n_steps=2", "--trainer.logger=CSVLogger", folder
     options = ("--model.filter=attention_core.GFSA", "--trainer.log_every_n_steps=1", *other)
     run_app(APP, ["fit", *arguments(tmp_path, *options)])
     (tags,) = written  # a finished run is never started again

@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from experiment_kit import run as run_module
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run, describe_data, list_files
 
@@ -74,7 +73,7 @@ def test_a_damaged_record_is_named_and_that_of_an_old_run_is_written(run, data) 
 def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None:
     for number in range(30):
         (tmp_path / f"{number}").write_bytes(bytes([number]) * 300_000)
-    monkeypatch.setattr(run_module, "MAX_FILES", 4)
+    monkeypatch.setattr("experiment_kit.run.MAX_FILES", 4)
     found = describe_data([tmp_path])
     assert (found["files"], found["bytes"], len(found["content"])) == (30, 9_000_000, 4)
     assert describe_data([tmp_path]) == found

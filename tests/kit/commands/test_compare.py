@@ -6,8 +6,7 @@ import re
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
-from experiment_kit.pages.records import RunRecord, read_scalars
-from experiment_kit.pages.run_figures import average_curves
+from experiment_kit.pages.records import RunRecord, average_curves, read_scalars
 
 from tests.kit.run_results import make_result, write_scalars
 

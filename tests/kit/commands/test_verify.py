@@ -137,7 +137,7 @@ def test_no_place_of_a_config_names_a_class_of_a_stranger(path, key, run, strang
     holder[last] = [path] if key == "trainer.callbacks" else path
     (run / "config.yaml").write_text(yaml.safe_dump(config))
     with pytest.raises((UserError, ArgumentError)):
-        load_best_epoch(run, "sequence")
+        load_best_epoch(run)
     assert not stranger.has_run
 
 
@@ -173,7 +173,7 @@ def test_weights_that_are_others_of_another_shape_none_or_gone_are_found(run, re
     assert f"{path} is of another model" in error
     assert "copying a param with shape" in error
     set_weights(run, lambda _: [1])
-    assert "is of another model" in read_error(load_best_epoch, run, "sequence")
+    assert "is of another model" in read_error(load_best_epoch, run)
     shutil.rmtree(run / "checkpoints")
     assert "is gone" in read_error(verify_run, str(run))
 

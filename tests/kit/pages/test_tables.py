@@ -5,7 +5,7 @@ import math
 import re
 
 import pytest
-from experiment_kit.pages.run_figures import PageFigure
+from experiment_kit.pages.records import PageFigure
 from experiment_kit.pages.tables import (
     MeanDeviation,
     PageTable,

@@ -17,8 +17,13 @@ from experiment_kit.launch.execute import print_plan, refuse_failures, run_missi
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
-from experiment_kit.pages.records import RunRecord, compare_settings, read_run_record, tabulate_runs
-from experiment_kit.pages.run_figures import draw_figures
+from experiment_kit.pages.records import (
+    RunRecord,
+    compare_settings,
+    draw_figures,
+    read_run_record,
+    tabulate_runs,
+)
 from experiment_kit.pages.tables import (
     MISSING,
     MeanDeviation,

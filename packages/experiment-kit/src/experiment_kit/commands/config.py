@@ -1,5 +1,6 @@
 """The command that prints the config of an experiment."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,7 @@ from experiment_kit.papers.provenance import find_published_run
 
 
 def print_config(
-    app: str = "",
-    run: str = "",
-    results: str = "docs/results",
-    **options: Any,
+    app: str = "", run: str = "", results: str = "docs/results", **options: Any
 ) -> None:
     """Print the merged config of an experiment named by its overlays, or of a published run.
 
@@ -33,8 +31,8 @@ def print_config(
         config = find_published_run(run, Path(results))["config"]
     else:
         chosen = ComparisonOptions(app=app, **options)
-        experiments = chosen.build_experiments(chosen.methods or ["plain"], chosen.seeds)
-        (config,) = plan_configs(experiments[:1]).values()
+        chosen = replace(chosen, methods=chosen.methods or ["plain"])
+        (config,) = plan_configs(chosen.experiments[:1]).values()
         decays = config["model"], config["model"]["optimizer"]["init_args"]
         if decays[0].get("weight_decay") != decays[1].get("weight_decay"):
             decays[1].pop("weight_decay", None)  # a default, which parameter groups replace

@@ -50,7 +50,7 @@ def list_disagreements(
         a, b = (read_option(config, key) for config in configs)
         if a != b:
             raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
-    first, second = (answer_split(folder, configs[0]["app"], split, trust) for folder in folders)
+    first, second = (answer_split(folder, split, trust) for folder in folders)
     if [line[1] for line in first] != [line[1] for line in second]:
         raise UserError(f"the runs have other samples in {split}: their targets differ")
     rows = find_disagreements(first, second)
@@ -70,11 +70,9 @@ def list_disagreements(
                   + (f"; {escape(out)} has all" if out else ""))  # fmt: skip
 
 
-def answer_split(
-    folder: Path, app: str, split: str, trust: list[str] | str = ""
-) -> list[tuple[str, Any, Any]]:
+def answer_split(folder: Path, split: str, trust: list[str] | str) -> list[tuple[str, Any, Any]]:
     """Return input, target and answer of the samples of a split, by the best epoch of a run."""
-    model, data = load_best_epoch(folder, app, trust)
+    model, data = load_best_epoch(folder, trust)
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
     found: list[tuple[str, Any, Any]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from experiment_kit.errors import UserError
-from experiment_kit.launch.plan import answer_batches, load_best_epoch, read_run
+from experiment_kit.launch.plan import answer_batches, load_best_epoch
 from experiment_kit.run_files import write_atomically
 
 
@@ -35,7 +35,7 @@ def predict_files(
     if Path(out).exists() and (Path(out).suffix != ".csv" or out in files):
         raise UserError(f"--out={out} is there, and no file of predictions: name another file")
     folder = Path(run)
-    model, data = load_best_epoch(folder, read_run(folder)["app"], trust)
+    model, data = load_best_epoch(folder, trust)
     names, data.splits["named"] = data.read_files(list(map(Path, files)))
     outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]
     text = io.StringIO()

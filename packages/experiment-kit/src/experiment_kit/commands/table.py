@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from experiment_kit.commands.search import Search
 from experiment_kit.errors import NothingMeasuredError, UserError
-from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
+from experiment_kit.launch.execute import Runs, print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import (
     LaunchOptions,
     check_list,
@@ -38,7 +38,6 @@ from experiment_kit.papers.spec import PAPER, SELECTED, Cell, TableSpec, find_sp
 from experiment_kit.run import Run
 from experiment_kit.run_files import try_read, write_atomically
 
-Runs = Mapping[Experiment, Run]
 Place = tuple[str, str]  # row and column
 
 
@@ -106,6 +105,7 @@ def make_table(
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
+    protocol = cells[0].experiment.protocol
     read_runs(Path(out))  # a mistake in what is published is told before training
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     if select and not spec.grids:
@@ -114,7 +114,7 @@ def make_table(
     tried = (e for s in searches.values() for point in s.points for e in s.set_point(point))
     if chosen.dry_run:
         source = spec.source if chosen.source == PAPER else chosen.source
-        place = f"profile {chosen.profile}, protocol {cells[0].protocol}, source {source}"
+        place = f"profile {chosen.profile}, protocol {protocol}, source {source}"
         console.print(f"{table}: {place}", highlight=False)
         print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
     found = select_runnable(cells, runs, console)
@@ -133,7 +133,7 @@ def make_table(
     if not measurements and (train or not is_published):
         raise NothingMeasuredError(f"{table}: no cell is measured, and nothing is published")
     results = publish_table(spec, measurements, Path(out), folder)
-    print_table(results, chosen.profile, cells[0].protocol, console, chosen.columns)
+    print_table(results, chosen.profile, protocol, console, chosen.columns)
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     refuse_failures(failures, "table")

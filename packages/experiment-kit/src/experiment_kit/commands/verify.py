@@ -29,26 +29,25 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
         run: the folder of the run
         trust: classes, as package.Class, that the config of the run may name besides ours
     """
-    folder = Path(run)
+    folder, path = Path(run), Path(run, "config.yaml")
     config = read_run(folder)
-    with restrict_classes(folder / "config.yaml", trust):
+    with restrict_classes(path, trust):
         app = load_app(config["app"])
     expected, found = Run(folder.resolve()).hash, app.find_run(config).hash
     if expected != found:
         raise UserError(
-            f"{folder}/config.yaml was changed after the run, or names a file that was: it has the "
+            f"{path} was changed after the run, or names a file that was: it has the "
             f"hash {found}, and the folder {expected}"
         )
     metrics = (Run(folder).read_result() or {})["metrics"]
     written = {name: value for name, value in metrics.items() if name.startswith(_SCORED)}
     if not written:
         raise UserError(f"{folder}/result.json has no metric that a test recomputes")
-    path = folder / "config.yaml"
     arguments = ["test", "-c", str(path), f"--ckpt_path={find_weights(folder)}"]
     off = "enable_progress_bar=false", "logger=false", "profiler=null"  # it writes elsewhere, too
     arguments += [f"--trainer.{option}" for option in off]
     with restrict_classes(path, trust):
-        trainer: Any = execute_subcommand(AppCLI(load_app(config["app"]), arguments))
+        trainer: Any = execute_subcommand(AppCLI(app, arguments))
     measured = {name: value.item() for name, value in trainer.callback_metrics.items()}
     pairs = {name: (value, measured.get(name, math.nan)) for name, value in written.items()}
     rows = [[name, *(f"{value:.6g}" for value in pair)] for name, pair in pairs.items()]

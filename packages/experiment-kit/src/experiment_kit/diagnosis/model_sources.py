@@ -28,7 +28,7 @@ from experiment_kit.diagnosis.model_inputs import (
     find_samples,
 )
 from experiment_kit.errors import UserError, convert_user_errors, import_library, suggest_name
-from experiment_kit.launch.plan import build_run, load_app, load_best_epoch, read_run
+from experiment_kit.launch.plan import build_run, load_app, load_best_epoch
 from experiment_kit.training.spectral_monitor import crop_batch
 
 FORMS = (
@@ -311,8 +311,7 @@ def load_run(
     load: Callable[..., tuple[Any, Any]] = load_best_epoch,
 ) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
     """Return the model of a finished run, its batches with their masks, and a sentence on both."""
-    path = Path(folder)
-    module, data = load(path, read_run(path)["app"], trust)
+    module, data = load(Path(folder), trust)
     if files:
         _, data.splits["named"] = data.read_files(list(files))
         loader = data.eval_loader("named")

@@ -19,7 +19,7 @@ from attention_core.diagnosis.verdict import (
     split_stacks,
 )
 
-from experiment_kit.pages.run_figures import PageFigure
+from experiment_kit.pages.records import PageFigure
 from experiment_kit.pages.tables import MISSING, PageTable, embed_figure, write_page
 from experiment_kit.run_files import write_atomically
 

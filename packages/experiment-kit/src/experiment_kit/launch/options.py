@@ -63,8 +63,8 @@ class LaunchOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlayOptions:
-    """The overlays of an experiment; one that is not named is the default of the app or the data.
+class ExperimentOptions:
+    """The experiments of a comparison; an overlay without a name is the default of the app or data.
 
     Args:
         app: graph, nlp, sequence, speech or vision
@@ -78,6 +78,9 @@ class OverlayOptions:
             does; or another name of protocols.yaml
         args: options of the app, which attention-vision fit --help lists, in one text; those with a
             dot, such as --trainer.max_epochs=3, may also be given as they are
+        methods: such as plain,gfsa, where plain is the model without a mechanism; by default
+            those of the app
+        seeds: such as 0,1,2; by default those of the protocol, else [0]
     """
 
     app: str
@@ -87,23 +90,24 @@ class OverlayOptions:
     profile: str | None = None
     protocol: str = "validation"
     args: str = ""
+    methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
 
-    def build_experiments(
-        self, methods: Sequence[str] | None, seeds: Sequence[int] | None
-    ) -> list[Experiment]:
-        """Return an experiment of each seed and method, all with the recipe of the last method."""
-        check_list("methods", methods)
+    @cached_property
+    def experiments(self) -> list[Experiment]:
+        """An experiment of each seed and method, all with the recipe of the last method."""
+        check_list("methods", self.methods)
         if "," in (self.recipe or ""):
             raise UserError(f"--recipe={self.recipe}: one recipe trains all methods: name one")
         with convert_user_errors(ValueError, prefix=f"--args={self.args}: "):
             extra = tuple(shlex.split(self.args))
         if any(argument.startswith("--seed_everything") for argument in extra):
             raise UserError("--args has --seed_everything: name seeds by --seeds")
-        methods = read_defaults(self.app)["methods"] if methods is None else methods
+        methods = self.methods or read_defaults(self.app)["methods"]
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
-        chosen: dict[str, Any] = choose_overlays(
-            self.app, self.data, self.protocol, method=methods[-1], **names
-        )
+        names["method"] = methods[-1]
+        chosen: dict[str, Any] = choose_overlays(self.app, self.data, self.protocol, **names)
+        seeds = self.seeds
         if seeds is None:
             seeds = choose_seeds(self.app, [0], method=methods[-1], **chosen)
         check_seeds(seeds)
@@ -112,22 +116,8 @@ class OverlayOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparisonOptions(LaunchOptions, OverlayOptions):
-    """The options of a comparison of methods.
-
-    Args:
-        methods: such as plain,gfsa, where plain is the model without a mechanism; by default
-            those of the app
-        seeds: such as 0,1,2; by default those of the protocol, else [0]
-    """
-
-    methods: Sequence[str] | None = None
-    seeds: Sequence[int] | None = None
-
-    @cached_property
-    def experiments(self) -> list[Experiment]:
-        """An experiment of each seed and method."""
-        return self.build_experiments(self.methods, self.seeds)
+class ComparisonOptions(LaunchOptions, ExperimentOptions):
+    """The experiments of a comparison, and how their runs are started."""
 
 
 def check_seeds(seeds: Sequence[int] | None) -> None:
@@ -162,7 +152,7 @@ def read_grid(app: str, text: str) -> Grid:
         key, sign, values = item.partition("=")
         with convert_user_errors(yaml.YAMLError, prefix=f"--grid={item}: "):
             if not sign:
-                found = _read_file(app, item)
+                found = _read_grid_file(app, item)
             else:
                 is_yaml = set("[{") & set(values)
                 found = {key: yaml.safe_load(f"[{values}]") if is_yaml else values.split(",")}
@@ -173,7 +163,7 @@ def read_grid(app: str, text: str) -> Grid:
     return grid
 
 
-def _read_file(app: str, name: str) -> dict[str, list[Any]]:
+def _read_grid_file(app: str, name: str) -> dict[str, list[Any]]:
     path = Path(name)
     grid = read_settings(path.resolve()) if path.is_file() else read_overlay(app, "grid", name)
     for key, values in grid.items():

@@ -196,16 +196,16 @@ def read_run(folder: Path) -> dict[str, Any]:
     return {**config, "app": result["app"]}
 
 
-def load_best_epoch(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+def load_best_epoch(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
     """Build the model of a finished run with the weights of its best epoch, and its data."""
-    model, data = build_run(folder, app, trust)
+    model, data = build_run(folder, trust)
     load_state(model, find_weights(folder))
     return model, data
 
 
-def build_run(folder: Path, app: str, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
-    """Build the model of a run with its first weights, and its data, of trusted classes alone."""
-    config = folder / "config.yaml"
+def build_run(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+    """Build the model of a finished run with its first weights, and its data."""
+    config, app = folder / "config.yaml", read_run(folder)["app"]
     with restrict_classes(config, trust):
         cli = AppCLI(load_app(app), ["fit", "-c", str(config)])
         seed_everything(cli.settings.seed_everything, workers=True, verbose=False)

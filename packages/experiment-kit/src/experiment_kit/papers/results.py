@@ -28,7 +28,7 @@ MIN_SEEDS = 3  # for a verdict
 # a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
 # `weights_source` says where training started, "random" or "pretrained: <name>", where rows differ
 TYPES = {
-    **dict.fromkeys(("table", "row", "column", "profile", "protocol"), str),
+    **dict.fromkeys(CELL, str),
     **{"seed": int, "value": float, "run": str, "commit": str, "weights_source": str},
 }
 COLUMNS = [*TYPES]
@@ -174,8 +174,8 @@ def read_measurement(cell: Cell, folder: Path) -> Measurement | None:
     code = content.get("environment") or {}
     commit, modified = code.get("commit"), code.get("modified")
     return {
-        **{name: getattr(cell, name) for name in ("table", "row", "column", "protocol")},
-        "profile": experiment.profile,
+        **{name: getattr(cell, name) for name in ("table", "row", "column")},
+        **{name: getattr(experiment, name) for name in CONDITION},
         "seed": experiment.seed if experiment.is_trained else 0,  # the cost of a model has none
         "value": value * cell.scale,
         "run": Run(folder).hash,

@@ -75,7 +75,6 @@ class Cell:
     table: str
     row: str
     column: str
-    protocol: str
     metric: str
     scale: float
 
@@ -227,7 +226,7 @@ class TableSpec:
             start = replace(
                 experiment, **first.overlays, args=first.args, protocol="", source="result"
             )
-        place = self.table, row, column, protocol, setting.metric, setting.scale
+        place = self.table, row, column, setting.metric, setting.scale
         return [
             Cell(replace(experiment, seed=n, start=start and replace(start, seed=n)), *place)
             for n in (seeds if experiment.is_trained else seeds[:1])

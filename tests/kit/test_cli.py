@@ -11,7 +11,6 @@ import yaml
 from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
 from experiment_kit.cli import AppCLI
-from experiment_kit.launch.overlays import command_line
 from experiment_kit.run import Run
 from experiment_kit.stages import execute_subcommand, run_app
 
@@ -155,7 +154,7 @@ DDP = ("--trainer.strategy=ddp", "--trainer.devices=2", "--trainer.max_epochs=50
 
 def test_a_signal_to_another_rank_stops_all_with_a_checkpoint(tmp_path) -> None:
     """Lightning starts the second process, a new one of Python."""
-    command = command_line("sequence", "result", arguments(tmp_path, *DDP))
+    command = ["-m", "attention_sequence", "fit", *arguments(tmp_path, *DDP)]
     with start_python(command, tmp_path / "log") as process:
         until = time.monotonic() + 180
         while not any(tmp_path.rglob("step=*.ckpt")):

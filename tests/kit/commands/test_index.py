@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from experiment_kit.commands import index
-from experiment_kit.papers.values import list_tables
+from experiment_kit.papers.values import read_tables
 
 RESULTS = Path("docs/results")
 
@@ -12,6 +12,6 @@ def test_the_published_index_is_what_the_command_writes_and_has_every_printed_ta
     tables = index.read_index(RESULTS, {})
     markdown = index.render_index(tables, RESULTS, RESULTS / "index.md")
     assert (RESULTS / "index.md").read_text(encoding="utf-8") == markdown, "make index"
-    assert sorted(table.paper.id for table in tables) == sorted(list_tables())
+    assert sorted(table.paper.id for table in tables) == sorted(read_tables())
     checked = {table.paper.quantity for table in tables if table.results is None}
     assert checked == {*index.CHECKED}

@@ -1,10 +1,10 @@
 """The printed tables load, and rows and columns that print the same have distinct labels."""
 
 import pytest
-from experiment_kit.papers.values import list_tables, load_table
+from experiment_kit.papers.values import load_table, read_tables
 
 
-@pytest.mark.parametrize("table_id", list_tables())
+@pytest.mark.parametrize("table_id", read_tables())
 def test_every_table_has_distinct_rows_labels_and_headings_and_no_stray_value(table_id):
     table = load_table(table_id)
     assert len({row.key for row in table.rows}) == len(table.rows)

@@ -58,11 +58,6 @@ class AppSpec:
         """The import name of its package, which has its configs."""
         return self.model.__module__.partition(".")[0]
 
-    @property
-    def links_at_parsing(self) -> dict[str, str]:
-        """Arguments -> arguments that receive their value when a config is parsed."""
-        return {"seed_everything": "data.init_args.seed", **self.links_from_model}
-
     def find_run(self, config: Mapping[str, Any], fitting: bool = True) -> Run:
         """Return the run that a merged config, a plain mapping, identifies with its files."""
         named = {key: read_option(config, key) for key in self.hashed_files}

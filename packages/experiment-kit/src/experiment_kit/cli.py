@@ -115,17 +115,19 @@ class AppCLI(LightningCLI):
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
-        options, links = self.app.links, self.app.links_at_parsing
+        links, links_from_model = self.app.links, self.app.links_from_model
         if own := self.own_model:
             known = vars(parser.get_defaults().model)
             for each in (parser, self.parser):
                 cast(ConfigParser, each).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
-            options = {k: v for k, v in options.items() if v in known}
-            links = {k: v for k, v in links.items() if not k.startswith("model.")}
-        for source, target in links.items():
+            links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
+        for source, target in {
+            "seed_everything": "data.init_args.seed",
+            **links_from_model,
+        }.items():
             parser.link_arguments(source, target)
-        for source, target in options.items():
+        for source, target in links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
 
     @property

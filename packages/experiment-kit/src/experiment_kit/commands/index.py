@@ -16,7 +16,7 @@ from experiment_kit.papers.provenance import list_sections
 from experiment_kit.papers.render import escape_markdown, render_table
 from experiment_kit.papers.results import NOT_COMPARABLE, CellResult, TableResults, open_results
 from experiment_kit.papers.spec import ALL, find_tables
-from experiment_kit.papers.values import PaperTable, list_tables, load_table
+from experiment_kit.papers.values import PaperTable, read_tables
 from experiment_kit.run_files import write_atomically
 
 MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "Verdict")
@@ -115,8 +115,7 @@ def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
 def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
     """Read all printed tables, with what a folder of results has of them, and notes by table."""
     found = {spec.table: open_results(results, spec) for spec in find_tables(ALL)}
-    papers = map(load_table, list_tables())
-    ordered = sorted(papers, key=lambda p: (p.paper, p.kind != "Table", p.number))
+    ordered = sorted(read_tables().values(), key=lambda p: (p.paper, p.kind != "Table", p.number))
     return [IndexedTable(p, found.get(p.id), notes.get(p.id, "")) for p in ordered]
 
 

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from experiment_kit.app_files import PREFIX
 from experiment_kit.errors import UserError
-from experiment_kit.launch import overlays
 from experiment_kit.launch.jobs import Job, describe_failure, has_failed, read_last_line, run_jobs
 from experiment_kit.launch.options import LaunchOptions
 from experiment_kit.launch.plan import Experiment, load_planner
@@ -72,7 +73,7 @@ def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
         shown = [*arguments, "--trainer.enable_progress_bar=false"]
         jobs[run] = Job(
             f"{e.data} {e.name} seed {e.seed}",
-            overlays.command_line(e.app, "result", shown),
+            ["-m", f"{PREFIX}{e.app}", "fit", *shown],
             log=run.folder / "log.txt",
             output=run.folder / "result.json",
             needs=runs[e.start].folder / "result.json" if e.start else None,
@@ -94,8 +95,9 @@ def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:
         is_measured = path.is_file() and (report is None or e.is_measured_by(report))
         if is_measured or (e.is_trained and not run.has_result):  # its training failed
             continue
-        options = e.eigenvalues.arguments if e.eigenvalues else ()
-        command = overlays.command_line(e.app, source, [*e.arguments(folder, runs), *options])
+        chosen = asdict(e.eigenvalues) if e.eigenvalues else {}
+        options = (f"--{name}={value}" for name, value in chosen.items())
+        command = ["-m", "experiment_kit", source, e.app, *e.arguments(folder, runs), *options]
         log = path.with_suffix(".txt")
         yield Job(f"{source} of {e.backbone} {e.method}", command, log, path)
 

@@ -25,11 +25,6 @@ from experiment_kit.errors import UserError, suggest_name
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
-MODULES = {
-    "result": ("attention_{app}", "fit"),
-    "efficiency": ("experiment_kit", "efficiency", "{app}"),
-    "eigenvalues": ("experiment_kit", "eigenvalues", "{app}"),
-}  # that write `<source>.json` into the folder of a run
 
 
 def list_overlays(app: str, kind: str) -> list[str]:
@@ -122,8 +117,3 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
 
 def _find_refinement(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
     return next((part for pattern, part in refinements.items() if match_names(pattern, name)), {})
-
-
-def command_line(app: str, source: str, arguments: Sequence[str]) -> list[str]:
-    """Return the part of a command line after `python` that makes `<source>.json` of a run."""
-    return ["-m", *(part.format(app=app) for part in MODULES[source]), *arguments]

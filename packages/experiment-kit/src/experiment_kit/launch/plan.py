@@ -32,11 +32,6 @@ class EigenvalueOptions:
         if self.samples != "all" and not is_count:
             raise UserError(f"--samples must be at least 1, or all, got {self.samples}")
 
-    @property
-    def arguments(self) -> tuple[str, ...]:
-        """The arguments of the command that measures them."""
-        return f"--samples={self.samples}", f"--epoch={self.epoch}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -138,10 +133,8 @@ class ConfigPlanner:
         config = dict(self.configs[others])
         if seeds:
             config["seed_everything"] = seed = int(seeds[-1].partition("=")[2])
-            for source, target in self.app.links_at_parsing.items():
-                holder, _, name = target.rpartition(".")
-                if source == "seed_everything" and name in (read_option(config, holder) or {}):
-                    set_option(config, target, seed)
+            if "seed" in (read_option(config, "data.init_args") or {}):  # linked to it
+                set_option(config, "data.init_args.seed", seed)
         return config
 
 

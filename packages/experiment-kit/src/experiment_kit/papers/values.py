@@ -132,25 +132,22 @@ class PaperTable:
         return next((r.values.get(column) for r in self.rows if r.key == row), None)
 
 
-def list_tables() -> list[str]:
-    """List the ids of all printed tables."""
-    return list(_read_tables())
-
-
 def load_table(table_id: str) -> PaperTable:
     """Return a printed table; raises UserError, with similar ids, for an unknown id."""
-    return _read_tables()[check_name(table_id, list_tables(), "paper table")]
+    tables = read_tables()
+    return tables[check_name(table_id, tables, "paper table")]
 
 
 def count_tests(data: str) -> int:
     """Return the number of tests of a data set, as papers print it; 0 where none does."""
-    tables = (table for table in _read_tables().values() if table.quantity == "dataset_statistics")
+    tables = (table for table in read_tables().values() if table.quantity == "dataset_statistics")
     counts = {r.about["dataset"]: r.values["test"] for table in tables for r in table.rows}
     return int(counts.get(data) or MORE_TESTS.get(data, 0))
 
 
 @cache
-def _read_tables() -> dict[str, PaperTable]:
+def read_tables() -> dict[str, PaperTable]:
+    """Return all printed tables by their ids."""
     folder = Path(__file__).parent / "values"
     families = map(read_settings, sorted(folder.glob("*.yaml")))
     tables = (_parse_table(family, entry) for family in families for entry in family["tables"])

@@ -65,7 +65,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def read_entries(package: str, kind: str) -> Mapping[str, Settings]:
-    """Return the entries of a kind that an app has, by name: those of the kit, then its own."""
+    """Return the entries of a kind by name: those of the kit, then those of the app."""
     folder = find_package(package)
     return _read_entries(folder, kind) if folder else {}
 
@@ -117,7 +117,7 @@ def _resolve_entry(entries: Mapping[str, Settings], entry: Settings) -> Settings
 
 
 def _merge_settings(first: Any, second: Any) -> Any:
-    """Merge mappings, of which the second wins; another class drops the options of the first."""
+    """Merge two mappings; the second wins, and another class in it drops the first's options."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return second
     if second.get("class_path", first.get("class_path")) != first.get("class_path"):
@@ -148,7 +148,7 @@ def read_option(config: Any, key: str) -> Any:
 
 
 def match_names(pattern: str, name: str) -> bool:
-    """Match names with slashes between, of which a pattern may leave the last ones open."""
+    """Match names that slashes separate; a pattern may leave out the last names."""
     slashes = name.count("/") - pattern.count("/")
     return fnmatch(name, pattern + "/*" * slashes)
 
@@ -176,14 +176,16 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
         settings = {name: find_config(package, f"{kind}/{name}") for name in fitting}
         alike = [name for name, entry in settings.items() if _has_settings(config, entry)]
         best = max(alike, key=lambda name: len(str(settings[name])), default="")
-        own = str([*list_classes(config).values(), "network"][0]).rpartition(".")[2]
-        own = _describe_mechanisms(config) if kind == "method" else own
-        run[kind] = best or re.sub(r"[^\w.-]+", "", own)[:60]
+        if not best:
+            first = str([*list_classes(config).values(), "network"][0])
+            own = _describe_mechanisms(config) if kind == "method" else first.rpartition(".")[2]
+            best = re.sub(r"[^\w.-]+", "", own)[:60]
+        run[kind] = best
     return run
 
 
 def _runs_entry(package: str, config: Config, kind: str, name: str) -> bool:
-    """Return True if the classes that run are those of an entry, or else of the base."""
+    """Return True if the classes of an entry run, with those of the base that it does not set."""
     list_classes = _CLASSES[kind]
     base, entry = (find_config(package, n) or {} for n in ("base", f"{kind}/{name}"))
     is_same = {**list_classes(base), **list_classes(entry)}.items() <= list_classes(config).items()

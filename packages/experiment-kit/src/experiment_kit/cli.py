@@ -54,7 +54,7 @@ class AppCLI(LightningCLI):
         self.app, self.preemption = app, PreemptionHandler()
         self.arguments, self.source = expand_arguments(app, sys.argv[1:] if args is None else args)
         self.restrict: Callable[[], AbstractContextManager[None]] = nullcontext
-        if self.source:  # its config is data, that of `-c` is not
+        if self.source:  # a config of a run is data, one of `-c` is code
             trust = [a.removeprefix("--trust=") for a in self.arguments if "--trust=" in a]
             self.arguments = [a for a in self.arguments if "--trust=" not in a]
             self.restrict = partial(restrict_classes, self.source / "config.yaml", ",".join(trust))
@@ -92,7 +92,7 @@ class AppCLI(LightningCLI):
         self.config = Namespace(subcommand="fit", fit=self.subparser.parse_args([*args]))
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
-        """Return the given subcommand alone, else all: to build a parser for each takes time."""
+        """Return the given subcommand, else all: building a parser for each takes time."""
         every = super().subcommands()
         return {name: every[name] for name in self.arguments[:1] if name in every} or every
 

@@ -50,7 +50,7 @@ def search_working_directory_last() -> None:
 
 
 def expand_home(arguments: Iterable[str]) -> list[str]:
-    """Replace ~ behind the sign of an option, as in `--folder=~/runs`, which shells leave."""
+    """Replace ~ after = or :, as in `--folder=~/runs`, which a shell does not expand."""
     return [re.sub("(?<=[=:])~(?=/)", str(Path.home()), argument) for argument in arguments]
 
 

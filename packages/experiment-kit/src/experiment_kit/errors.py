@@ -65,7 +65,7 @@ def describe_mistake(error: Exception) -> str:
 
 @contextmanager
 def convert_user_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
-    """Convert errors of some kinds into one sentence, that of a user's mistake."""
+    """Convert errors of some kinds into a UserError of one sentence."""
     try:
         yield
     except kinds as error:

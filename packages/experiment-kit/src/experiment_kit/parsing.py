@@ -135,7 +135,7 @@ def find_weight_decay(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SlotHelpFormatter(DefaultHelpFormatter):
-    """Help in which a slot lists the mechanisms for it, and Lightning's texts are our own."""
+    """Help that lists the mechanisms of each slot, with our texts for Lightning's options."""
 
     HELP: ClassVar = {
         "data": "Class of the data and its options, which --data.help CLASS lists",
@@ -156,7 +156,7 @@ class SlotHelpFormatter(DefaultHelpFormatter):
 
 
 def list_classes(package: str) -> set[str]:
-    """Return the names of a package's own classes; of `attention_`, those of all modules."""
+    """Return the names of a package's own classes; `attention_` stands for all our packages."""
     modules = [m for name, m in sys.modules.items() if name.startswith(package)]
     found = [sys.modules[package]] if package in sys.modules else modules
     kinds = [kind for m in found for kind in vars(m).values() if isinstance(kind, type)]

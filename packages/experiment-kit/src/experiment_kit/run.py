@@ -197,15 +197,15 @@ class Run:
         It is no part of the hash: a run may move to another machine before its data is there.
         """
         found = describe_data(paths)
-        if self.find_latest_step() is not None and (change := self.diff_data(found)):
+        if self.find_latest_step() is not None and (change := self._diff_data(found)):
             raise UserError(
                 f"{self.folder} cannot resume: {change} since it started: restore it, or move the"
                 " folder of the run away to train it anew"
             )
         write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
 
-    def diff_data(self, found: Mapping[str, Any]) -> str:
-        """Return how the data differs from the recorded one, as a sentence; "" if it does not."""
+    def _diff_data(self, found: Mapping[str, Any]) -> str:
+        """Return how the data differs from the recorded data, as a sentence; "" if it does not."""
         remedy = "delete it if the data is still that of the run"
         known = run_files.read_mapping(self.folder / "data.json", remedy)
         if known is None:  # a run from before there were records

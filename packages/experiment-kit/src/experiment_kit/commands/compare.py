@@ -106,7 +106,7 @@ def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
 
 
 def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
-    """Return the settings in which the recipe of a method by itself differs from that of all."""
+    """Return the settings that a method's own recipe would change in the recipe of all."""
     rows = []
     for e in {e.method: e for e in experiments}.values():
         names = {"backbone": e.backbone, "method": e.method, "profile": e.profile}

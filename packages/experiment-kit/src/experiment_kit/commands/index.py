@@ -1,4 +1,4 @@
-"""The command that makes the index of all printed tables: what is measured, then what there is."""
+"""The command that makes the index of all printed tables: first the measured cells."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
 
 
 def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
-    """Read all printed tables, with what a folder of results has of them, and notes by table."""
+    """Read all printed tables, with their results in a folder, and notes by table."""
     found = {spec.table: open_results(results, spec) for spec in find_tables(ALL)}
     ordered = sorted(read_tables().values(), key=lambda p: (p.paper, p.kind != "Table", p.number))
     return [IndexedTable(p, found.get(p.id), notes.get(p.id, "")) for p in ordered]

@@ -106,7 +106,7 @@ def make_table(
         make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
     protocol = cells[0].experiment.protocol
-    read_runs(Path(out))  # a mistake in what is published is told before training
+    read_runs(Path(out))  # reports a mistake in the published runs before training
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
     if select and not spec.grids:
         raise UserError(f"--select: {table} selects nothing on a validation split")

@@ -76,7 +76,7 @@ def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
 
 
 def list_visible_folders(folder: Path | str) -> list[str]:
-    """List the folders in a folder by name, without links to one above, as `ln -s` twice makes."""
+    """List the folders in a folder by name, without links to a folder above it."""
     above = f"{os.path.realpath(folder)}/"
     found = (x for x in os.scandir(folder) if x.is_dir() and not is_hidden(x.name))
     return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))

@@ -80,7 +80,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
 
 
 def note_frames(paths: Iterable[Path | str]) -> None:
-    """Count the images of several frames or pages, of which the first is read."""
+    """Print how many images have several frames or pages; the first one is read."""
     if several := [Path(path).name for path in paths if _count_frames(path) > 1]:
         text = f"{len(several)} images have several frames or pages, of which the first is read"
         print(f"note: {text}: {format_names(several)}", file=sys.stderr)

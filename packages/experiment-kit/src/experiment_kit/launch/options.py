@@ -64,7 +64,7 @@ class LaunchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOptions:
-    """The experiments of a comparison; an overlay without a name is the default of the app or data.
+    """The experiments of a comparison; an overlay that is not named is the default of app or data.
 
     Args:
         app: graph, nlp, sequence, speech or vision

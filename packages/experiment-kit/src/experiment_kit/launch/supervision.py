@@ -73,7 +73,7 @@ def _prepare_context(packages: Sequence[str], threads: str) -> BaseContext:
     context.set_forkserver_preload([*mains, *_PRELOADED])
     handlers = [(number, signal.signal(number, signal.SIG_IGN)) for number in SIGNALS]
     os.environ["OMP_NUM_THREADS"] = threads  # torch reads it as the server imports it
-    try:  # the server inherits what is ignored, and so ends after its jobs have saved
+    try:  # the server inherits ignored signals, and so ends after its jobs have saved
         ensure_running()
     finally:
         for number, handler in handlers:

@@ -114,7 +114,7 @@ def name_model(config: Mapping[str, Any]) -> str:
     """Return a hash over what the multiply-adds of a sample depend on."""
     data = config["data"]
     kind: Any = locate(data["class_path"])
-    if hasattr(kind, "num_labels"):  # texts: their data sets differ in the number of labels alone
+    if hasattr(kind, "num_labels"):  # texts, whose data sets only differ in the number of labels
         labels = kind(data["init_args"]["dataset_name"]).num_labels
         data = {**data, "init_args": {**data["init_args"], "dataset_name": labels}}
     return config_hash({"model": _drop_free(config["model"]), "data": _drop_free(data)})
@@ -163,7 +163,7 @@ def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> 
 
 
 def tabulate_costs(runs: pd.DataFrame) -> Iterator[PageTable]:
-    """Yield the costs of one table by row, or those of each paper by table, and of all papers."""
+    """Yield the costs of one table by row; of several tables, by paper and table, and the sum."""
     if runs["table"].nunique() == 1:
         yield _tabulate_groups(runs["table"][0], runs, "row")
         return

@@ -162,7 +162,7 @@ Models = Mapping[str, DrawnModel]  # by their labels
 
 
 def draw_smoothing(models: Models, width: float) -> Figure:
-    """Draw response, signed cosine, singular values, and the gain at those of the map."""
+    """Draw response, signed cosine, singular values, and the gain at the singular values of A."""
     measured = {}
     for label, model in models.items():
         last = model.diagnosis.layers[-1].output
@@ -229,7 +229,7 @@ def draw_depth(models: Models, width: float, measure: str) -> Figure:
 
 
 def draw_gains(results: Path, width: float, pairs: list[dict[str, Any]]) -> Figure:
-    """Draw the relative gain of each domain: the text's, that of the table, and ours."""
+    """Draw the relative gain of each domain: in the text, in the table, and measured here."""
     names, noise, rows = [], [], []
     for pair in reversed(pairs):
         paper = load_table(pair["table"])

@@ -138,7 +138,7 @@ class TableResults:
         return "a run had changes that were not committed" if is_modified else ""
 
     def _list_parts(self, row: str, column: str) -> list[tuple[str, str]]:
-        """Return the measured cells that a cell is made of, most of them of themselves alone."""
+        """Return the measured cells of which a cell is made; most cells are their only part."""
         if (computed := self.spec.computed.get(column)) is None:
             return [(row, part) for part in self.paper.columns[column].over or (column,)]
         minus = [computed.minus[row]] if row in computed.minus else []

@@ -46,7 +46,7 @@ class Setting:
         return {name: getattr(self, name) for name in ROW}
 
     def refine(self, finer: "Setting") -> "Setting":
-        """Return this setting refined by another, in which `{}` stands for the value here."""
+        """Return this setting refined by another one, whose `{}` is replaced by the value here."""
         values: dict[str, Any] = {f.name: getattr(finer, f.name) for f in fields(Setting)}
         values |= {k: v.replace("{}", getattr(self, k)) for k, v in finer.overlays.items()}
         values["args"] = self.args + finer.args
@@ -131,7 +131,7 @@ class TableSpec:
 
     @cached_property
     def others(self) -> dict[str, Row]:
-        """The rows that the other source has otherwise, by the keys of the printed ones."""
+        """The rows that differ in the other source, by the keys of the printed ones."""
         found: dict[str, Row] = {}
         for (patterns, finer), key in product(self.other.items(), self.rows):
             if any(fnmatch(key, pattern.strip()) for pattern in patterns.split(",")):

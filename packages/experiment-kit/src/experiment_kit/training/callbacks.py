@@ -72,7 +72,7 @@ class StepSeed(Callback):
 
 
 class FiniteSteps(Callback):
-    """Stop before a step whose loss or gradient is nan or infinite; name it, and what is saved.
+    """Stop before a step with a nan or infinite loss or gradient; name it, and what is saved.
 
     Where a scaler of float16 skips such steps, it may.
     """
@@ -229,7 +229,7 @@ class RunLogger(TensorBoardLogger):
 
 
 def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:
-    """Refuse callbacks whose effect no result would show, and two that would share a state.
+    """Refuse callbacks whose effect would not be in the result, and two that would share a state.
 
     Those that do not suit the model are refused as well.
     """

@@ -90,7 +90,7 @@ class BestCheckpoint(ModelCheckpoint):
         self.saves = False
 
     def on_train_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Warn of a run that never validates, as far as its length is known."""
+        """Warn of a run that will not validate, if its length is known."""
         super().on_train_start(trainer, module)
         every, epochs = trainer.check_val_every_n_epoch or 1, trainer.max_epochs or -1
         batches = (trainer.val_check_batch or 0) + (every - 1) * trainer.num_training_batches
@@ -112,7 +112,7 @@ class BestCheckpoint(ModelCheckpoint):
         self.validated, self.saves = {}, False
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Exchange the weights of this checkpoint, those of torch's pruning without their masks."""
+        """Save the validated weights in this checkpoint; apply the masks of torch's pruning."""
         if self.saves:
             for key in ("callbacks", "optimizer_states", "lr_schedulers"):
                 checkpoint.pop(key)

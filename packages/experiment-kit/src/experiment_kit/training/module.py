@@ -132,7 +132,7 @@ class AttentionModule(LightningModule, ABC):
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        """Log the learning rate, that of the first group of parameters."""
+        """Log the learning rate of the first group of parameters."""
         self.log("train/lr", optimizer.param_groups[0]["lr"])
 
     def token_mask(self, batch: Any) -> Tensor | None:

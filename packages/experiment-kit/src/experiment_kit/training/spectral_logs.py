@@ -34,7 +34,7 @@ def collect_coefficients(model: nn.Module) -> Measures:
 
 
 def list_trained(measures: Mapping[str, Any]) -> Iterator[tuple[str, list[float]]]:
-    """Yield the tag and values of each trained coefficient; those of no attention are counted."""
+    """Yield tag and values of each trained coefficient; outside of attention, they are numbered."""
     places = {name: i for i, name in enumerate(measures["attention"])}
     counts: dict[str, int] = defaultdict(int)
     for name, values in measures["coefficients"].items():

@@ -226,7 +226,7 @@ class SpectralMonitor(Callback):
 
 
 def list_measures(report: Diagnosis) -> Measures:
-    """Return what is kept of a diagnosis; the responses are means over heads.
+    """Return the measures of a diagnosis that are kept; the responses are means over heads.
 
     A layer that is used several times is one in `attention`.
     """
@@ -247,7 +247,7 @@ def list_sharded(model: nn.Module) -> list[FSDPModule]:
 
 
 def choose_period(step: int, every_n_steps: int) -> int:
-    """Return the steps between two measurements: a function of the step, as runs are resumed."""
+    """Return the steps between two measurements, by the step alone, so that runs can resume."""
     return every_n_steps * 2 ** max(0, (step // (20 * every_n_steps)).bit_length() - 1)
 
 

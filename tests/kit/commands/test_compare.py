@@ -38,7 +38,7 @@ def compare(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "run_missing", run_missing)
     monkeypatch.setenv("COLUMNS", "200")
     names = {"data": "japanese_vowels", "backbone": "uea", "seeds": [0, 1], "folder": str(tmp_path)}
-    return lambda *methods, app="sequence", **options: launch.compare(
+    return lambda *methods, app="sequence", **options: launch.compare_methods(
         app, methods=methods, **names | options
     )
 

@@ -67,7 +67,7 @@ def test_every_cell_is_a_few_steps_of_a_small_network(configs) -> None:
 
 def test_a_dry_run_lists_the_runs_and_makes_nothing(monkeypatch, tmp_path, capsys) -> None:
     plan_without_parsing(monkeypatch)
-    reproduce.reproduce(paper="attnscale", folder=str(tmp_path), dry_run=True)
+    reproduce.reproduce_tables(paper="attnscale", folder=str(tmp_path), dry_run=True)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert "vision/digits/" in lines[0]
@@ -94,7 +94,7 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
     chosen = [spec for spec in specs if spec.app == "graph"]
     monkeypatch.setattr(reproduce, "find_tables", lambda _: chosen)
     with pytest.raises(UserError, match="1 run did not finish; the others are in the index"):
-        reproduce.reproduce(folder=str(tmp_path))
+        reproduce.reproduce_tables(folder=str(tmp_path))
     out, root = capsys.readouterr().out, tmp_path / "reproduce" / "smoke"
     assert f"{failing} has no measured cell" in out
     assert "4 of 6 tables have a measured cell" in out

@@ -102,7 +102,7 @@ CALLBACKS = "lightning.pytorch.callbacks"
     (f"--model.schedule={{class_path: {SCHEDULE}.OneCycleSchedule, "
      "init_args: {start_divisor: -1}}", "model.schedule.start_divisor must be"),
     ("--trainer.val_check_interval=1000", "`val_check_interval` (1000) must be less than"),
-    ("--trainer.accumulate_grad_batches=-2", "accumulate_grad_batches must be at least 1, got -2"),
+    ("--trainer.limit_train_batches=0", "limit_train_batches must be above 0, got 0"),
     ("--trainer.max_epochs=-1", "trainer: max_epochs or max_steps must bound the run"),
     ("--checkpoint.every_n_steps=-1", "checkpoint.every_n_steps: "),
     (f"--trainer.callbacks=[{{class_path: {CALLBACKS}.EarlyStopping, "

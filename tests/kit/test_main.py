@@ -37,6 +37,7 @@ def predict(run: str, files: list[str], out: str = "", pretrained: bool = False)
 
 @pytest.mark.parametrize(("given", "prepared"), [
     (["a", "b", "--out=x", "[c]"], ["a", '["b", "[c]"]', "--out=x"]),
+    (["b", "--run=a", "--out=x"], ["a", '["b"]', "--out=x"]),
     (["a", "~/b", "--out=~/x"], ["a", '["~/b"]', f"--out={Path.home()}/x"]),
     (["a", "b", "--pretrained"], ["a", '["b"]', "--pretrained=true"]),
     (["a", "b", "--pretrained=false"], ["a", '["b"]', "--pretrained=false"]),

@@ -90,8 +90,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
     lists = r"^--(methods|seeds|rows|columns)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
-    if "class_" in parameters:  # a word of Python
-        given = [re.sub(r"^--class=", "--class_=", argument) for argument in given]
+    given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python
     own = [a for a in given if "args" in parameters and re.match(r"--\w+(\.\w+)+\+?=", a)]
     given = [a for a in given if a not in own] + ([f"--args={shlex.join(own)}"] if own else [])
     for start in ("--args=", "--grid="):  # may be given several times
@@ -104,7 +103,11 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
             raise UserError(f"there is no option {name}{names}")
     places = [a for a in given if not a.startswith("-")]
     named = [a for a in given if a.startswith("-")]
-    first = next(iter(signature(command).parameters.values()))
+    first, *_ = taken = [*signature(command).parameters.values()]
+    for place, name in enumerate(f"--{x.name}=" for x in taken if x.default is x.empty):
+        places[place:place] = [a.removeprefix(name) for a in named if a.startswith(name)]
+        named = [a for a in named if not a.startswith(name)]
+    given = [*places, *named]
     if places and first.default is not first.empty:  # it may be left out, as in `list APP`
         given = [f"--{first.name}={places[0]}", *places[1:], *named]
     elif "files" in parameters:

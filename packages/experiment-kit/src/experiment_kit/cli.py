@@ -39,6 +39,7 @@ from experiment_kit.training.spectral_monitor import SpectralMonitor
 _OPTIONS = {
     "optimizer": "the model has it: --model.optimizer=SGD --model.optimizer.lr=0.1",
     "lr_scheduler": "the model has it: --model.schedule=CosineSchedule",
+    "files": "allpass predict RUN FILE... answers files",
 }
 
 

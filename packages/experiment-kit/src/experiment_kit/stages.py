@@ -103,9 +103,10 @@ def check_flags(options: Any) -> None:
     for name, (values, remedy) in REFUSED.items():
         if options[name] not in values:
             raise UserError(f"trainer.{name}: {remedy}")
-    for name in ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval"):
-        if isinstance(options[name], int) and options[name] < 1:
-            raise UserError(f"trainer.{name} must be at least 1, got {options[name]}")
+    for name in ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval",
+                 "limit_train_batches"):  # fmt: skip
+        if isinstance(options[name], int | float) and options[name] <= 0:
+            raise UserError(f"trainer.{name} must be above 0, got {options[name]}")
     if re.search("spawn|fork|notebook", str(options["strategy"])):
         raise UserError(
             "trainer.strategy: processes that are forked within a run do not return its scores:"

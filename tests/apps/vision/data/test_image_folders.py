@@ -120,7 +120,7 @@ def test_classes_of_val_that_train_lacks_are_refused(imagenet, monkeypatch) -> N
 
 
 def test_a_list_chooses_among_more_classes_as_imagenet_100_does(imagenet) -> None:
-    (imagenet / "two.txt").write_text("elk cat", encoding="utf-8-sig")
+    (imagenet / "two.txt").write_text("elk\n cat\n", encoding="utf-8-sig")
     data = load_splits(imagenet, listing="two.txt")
     assert data.num_classes == 2
     assert [int(label) for _, label in data.splits["test"]] == [0] * 4 + [1] * 4
@@ -210,6 +210,7 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> 
     ("seg_train/seg_train/ seg_test/", "photos/seg_train has one class"),
     ("photos/", "photos has one class: name a folder of two or more"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
+    ("fold1/ fold2/", "photos has cat, dog in each of its folders: if fold1, fold2 are"),
 ])  # fmt: skip
 def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> None:
     draw_folder(tmp_path / "photos", names)

@@ -46,7 +46,7 @@ class CsvText(LanguageData):
         if test_file == file:
             raise UserError(f"data.test_file is data.file, {file}: leave it out to split the rows")
         self.file, self.test_file = file, test_file
-        self.columns = [name for name in (label_column, text_column, pair_column) if name]
+        self.columns = [label_column, text_column, *([pair_column] if pair_column else [])]
 
     def find_split(self, split: str) -> Path:
         """Find the file of a split below DATA_DIR; UserError if there is none."""

@@ -63,8 +63,10 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
     for number, line in enumerate(map(str.strip, read_text_lines(path)), 1):
         if line.startswith("@"):
             key, *words = line.split()
-            header[key.lower()] = [word.lower() for word in words[:1]] == ["true"]
-            names = words[1:] if key.lower() == "@classlabel" else names
+            first = words[0].lower() if words else ""
+            header[key.lower()] = first == "true"
+            if key.lower() == "@classlabel":  # true may be left out before the names
+                header["@classlabel"], names = first != "false", words[first == "true" :]
             if header.get("@targetlabel"):
                 raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
         elif line and line[0] not in "#%":

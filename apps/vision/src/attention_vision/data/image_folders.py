@@ -55,7 +55,8 @@ class ImageFolders(VisionData):
     counted: training replaces them by the next readable one, evaluation leaves them out.
 
     Args:
-        classes: File with the names of the class folders to use; null is all, or ImageNet-100's.
+        classes: File with the names of the class folders to use, a line each; null is all, or
+            ImageNet-100's.
         verify: Read each image of evaluation beforehand (a minute for 50,000) to leave out those
             that cannot be read; if false, such an image ends the run.
     """
@@ -179,9 +180,19 @@ class ImageFolder(ImageFolders):
     ) -> None:
         self.folder = folder
         super().__init__(dataset_name, **kwargs)
-        self.num_classes = len(self.chosen or list_subfolders(self.folders["train"]))
-        if self.num_classes < 2:
-            raise UserError(f"{self.folders['train']} has one class: name a folder of two or more")
+        train = self.folders["train"]
+        classes = self.chosen or list_subfolders(train)
+        if len(classes) < 2:
+            raise UserError(f"{train} has one class: name a folder of two or more")
+        # folds or persons with the classes inside, or views of each class?
+        inside = set.intersection(*({*list_visible_folders(train / name)} for name in classes))
+        if len(inside) > 1 and self.chosen is None:
+            raise UserError(
+                f"{train} has {format_names(sorted(inside))} in each of its folders: if"
+                f" {format_names(classes)} are the classes, name them in a file for data.classes,"
+                " else move the images into folders by class"
+            )
+        self.num_classes = len(classes)
 
     @classmethod
     def find_data(
@@ -238,7 +249,10 @@ class ImageFolder(ImageFolders):
 
 
 def _read_class_list(path: Path) -> list[str]:
-    names = sorted({name for line in read_text_lines(path) for name in line.split()})
+    found: set[str] = set()
+    for line in map(str.strip, read_text_lines(path)):  # CMC's list has ten synsets in a line
+        found.update(line.split() if re.fullmatch(r"(n\d{8}\s*)*", line) else [line])
+    names = sorted(found)
     if len(names) < 2:
         raise UserError(f"data.classes: {path} must name two classes or more, not {len(names)}")
     return names

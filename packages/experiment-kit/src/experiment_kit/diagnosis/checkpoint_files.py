@@ -16,6 +16,8 @@ from experiment_kit.run_files import load_torch_file
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp")
 # where a file of training keeps its weights
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
+# files of a folder by transformers and timm: parts of one model, or the whole
+_PARTS = ("*-of-*.safetensors", "*-of-*.bin", "model.safetensors", "pytorch_model.bin")
 PREFIXES = ("", "model.")  # the model's own, beside those of an average or a teacher
 _WRAPPERS = re.compile(r"_(orig_mod|\w+_wrapped_module)\.")  # torch.compile's, FSDP's and such
 
@@ -24,7 +26,7 @@ def list_checkpoints(model: str) -> dict[str, int]:
     """Return the models of a folder of checkpoints by their steps; {} for any other model."""
     kind, _, name = model.partition(":")
     folder = Path(name)
-    if not name or not folder.is_dir():
+    if not name or not folder.is_dir() or (kind == "checkpoint" and _list_parts(folder)):
         return {}
     inside: list[Path] = []
     if kind == "hf" and not (folder / "config.json").is_file():
@@ -69,6 +71,8 @@ def choose_model(found: Iterable[str], preferred: Sequence[str], origin: str) ->
 
 def read_weights(path: Path, origin: str) -> dict[str, Any]:
     """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
+    paths = _list_parts(path) or [path]
+    path = paths[0]
     if not path.is_file() or not path.stat().st_size:
         raise UserError(f"{origin} does not exist, or is no file, or is empty")
     if path.suffix == ".distcp":
@@ -80,7 +84,7 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
             is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
         load = import_library("safetensors.torch").load_file if is_safe else load_torch_file
         with torch.serialization.safe_globals([Namespace]):  # options of DeiT's and timm's runs
-            content = load(path)
+            content = {key: x for part in paths for key, x in load(part).items()}
         parts = {"": content, **content}
         states = {k: x for k, x in parts.items() if isinstance(x, Mapping)}
         found = [k for k, x in states.items() if any(isinstance(t, Tensor) for t in x.values())]
@@ -89,3 +93,7 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
         if str(name).endswith("weight") and isinstance(x, Tensor) and x.element_size() == 1:
             raise UserError(f"{origin} has {name} in 8 bits without its scale: save it as float32")
     return {_WRAPPERS.sub("", str(name)): x for name, x in weights.items()}
+
+
+def _list_parts(folder: Path) -> list[Path]:
+    return next(filter(None, (sorted(folder.glob(pattern)) for pattern in _PARTS)), [])

@@ -70,6 +70,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (lambda: Attention(12, 3, scale_norm=True, norm_layer=nn.LayerNorm), REPARAM, "has a norm or"),
     (torch_layer(add_bias_kv=True), {}, "has a key of its own, so that its map is not square"),
     (torch_layer(add_zero_attn=True), {}, "a key of its own.*: leave it out by layers="),
+    (lambda: SelfAttention(24, 4), {"where": SelfAttention}, "SelfAttention has its own filter"),
     (torch_layer(kdim=5), {}, f"{PLAIN}, torch.*: its queries and its keys are of"),
     (torch_layer(vdim=5), {}, PLAIN),
     (partial(MultiheadAttention, 3, 12, add_bias_kv=True), {}, NOT_SQUARE),

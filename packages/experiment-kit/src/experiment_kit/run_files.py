@@ -30,7 +30,7 @@ T = TypeVar("T")
 def write_atomically(path: Path, content: str | bytes | Callable[[IO[bytes]], None]) -> None:
     """Write a whole file or nothing; a callable writes what is too large for memory."""
     if isinstance(content, str):
-        content = content.encode()
+        content = content.encode(errors="surrogateescape")  # names of files may be any bytes
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.part")
     try:

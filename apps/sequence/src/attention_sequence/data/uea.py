@@ -255,6 +255,9 @@ class UEA(SequenceData):
 
     def _build_dataset(self, split: SeriesSet, chosen: Sequence[int] | np.ndarray) -> TensorDataset:
         mean, std = self.scaling
+        if longer := sum(split.series[i].shape[1] > self.max_length for i in chosen):
+            text = f"{longer} series are cut to {self.max_length} steps (data.max_length)"
+            print(f"note: {split.path}: {text}", file=sys.stderr)
         x = torch.zeros(len(chosen), self.max_length, len(mean))  # (S, N, F)
         mask = torch.zeros(x.shape[:2], dtype=torch.bool)
         for row, index in enumerate(chosen):

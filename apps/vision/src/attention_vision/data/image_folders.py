@@ -184,11 +184,12 @@ class ImageFolder(ImageFolders):
         classes = self.chosen or list_subfolders(train)
         if len(classes) < 2:
             raise UserError(f"{train} has one class: name a folder of two or more")
+        found = [] if self.chosen else classes
+        inside = Counter(x for name in found for x in list_visible_folders(train / name))
         # folds or persons with the classes inside, or views of each class?
-        inside = set.intersection(*({*list_visible_folders(train / name)} for name in classes))
-        if len(inside) > 1 and self.chosen is None:
+        if len(shared := sorted(x for x, n in inside.items() if n > len(classes) / 2)) > 1:
             raise UserError(
-                f"{train} has {format_names(sorted(inside))} in each of its folders: if"
+                f"{train} has {format_names(shared)} in each of its folders: if"
                 f" {format_names(classes)} are the classes, name them in a file for data.classes,"
                 " else move the images into folders by class"
             )
@@ -302,8 +303,9 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
         return kind in IMAGE_SUFFIXES
 
     found = make_dataset(folder, numbers, is_valid_file=is_image, allow_empty=True)
+    others = "".join(f", but {count} {kind}" for kind, count in ignored.most_common(1))
     if empty := sorted(set(classes) - {classes[number] for _, number in found}):
-        raise UserError(f"{folder} has no image in {_format_classes(empty)}")
+        raise UserError(f"{folder} has no image in {_format_classes(empty)}{others}")
     for path in folder.iterdir():
         if is_hidden(path.name):
             ignored["hidden"] += count_images(path)

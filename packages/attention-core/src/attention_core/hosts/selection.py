@@ -231,13 +231,13 @@ def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
         if module in hooked or (is_meta and hooked):
             raise ValueError(
                 f"hooks replaced the forward of {find_import_path(module)} or of a part whose "
-                "weights are offloaded, as accelerate does, and would ignore a mechanism: attach "
-                "first"
+                "weights are offloaded, as accelerate does: attach first"
             )
-        if isinstance(module, Filtered) and (
-            not isinstance(module.filter, Plain) or getattr(module, "kernel", None) is not None
-        ):
-            raise ValueError("a layer has a filter already: detach it first, or give both at once")
+        if isinstance(module, Filtered):
+            if not all(isinstance(getattr(module, x), Plain | None) for x in module.slots):
+                raise ValueError("a layer has a filter already: detach it, or give both at once")
+        elif own := [name for name in ("filter", "kernel") if hasattr(module, name)]:
+            raise ValueError(f"{find_import_path(module)} has its own {own[0]}: rename it")
 
 
 def find_projections(

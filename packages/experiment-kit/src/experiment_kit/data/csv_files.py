@@ -86,7 +86,7 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
         start = file.peek(4)
         is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         if b"\0" in start and (not is_utf16 or start.startswith(codecs.BOM_UTF32_LE)):
-            others = "UTF-16 without its mark and UTF-32 have"
+            others = "UTF-16 without its mark, UTF-32 and binary files have"
             raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as {others}")
         encoding = "utf-16" if is_utf16 else "utf-8-sig"
         # bytes that are not UTF-8 become surrogates, whose line is known

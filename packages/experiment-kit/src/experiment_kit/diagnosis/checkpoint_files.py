@@ -33,7 +33,9 @@ def list_checkpoints(model: str) -> dict[str, int]:
         inside = [path for path in folder.glob("checkpoint-*") if path.is_dir()]
     elif kind == "checkpoint":
         inside = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
-    numbers = {path: re.findall(r"\d+", path.stem) for path in inside}
+    # of epoch=2-val_acc=0.71 not the last number
+    names = {path: re.findall(r"(?i)(?:step|iter|epoch)\D?(\d+)", path.stem) for path in inside}
+    numbers = {path: found or re.findall(r"\d+", path.stem) for path, found in names.items()}
     steps = {f"{kind}:{path}": int(found[-1]) for path, found in numbers.items() if found}
     if not steps and kind == "checkpoint":
         raise UserError(f"{model} has no checkpoint with a step in its name, as step=100.ckpt has")
@@ -79,7 +81,8 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
         join = "torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE"
         raise UserError(f"{origin} is a part of one: save one file by python -m {join}")
     # a damaged archive makes the reader raise anything
-    with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint: "):
+    made = "as torch.save(model.state_dict(), FILE) makes"
+    with convert_user_errors(Exception, prefix=f"{origin} is not a readable checkpoint, {made}: "):
         with path.open("rb") as file:
             is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
         load = import_library("safetensors.torch").load_file if is_safe else load_torch_file

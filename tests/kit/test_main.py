@@ -27,9 +27,8 @@ def test_a_light_command_imports_no_torch(command: str) -> None:
            "sys.modules"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {"--help": "compare", "--version": "torch 2", "list": "agf-table-1"}[
-        command
-    ] in done.stdout
+    texts = {"--help": "compare", "--version": "torch 2", "list": "agf-table-1"}
+    assert texts[command] in done.stdout
 
 
 def predict(run: str, files: list[str], out: str = "", pretrained: bool = False) -> None: ...

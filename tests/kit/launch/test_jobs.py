@@ -145,9 +145,8 @@ def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
     with pytest.raises(SystemExit) as end, exit_on_signal():
         run_jobs(found, Places(2), lambda *_: None)
     assert end.value.code == 128 + number
-    assert (
-        capsys.readouterr().err == f"stopped by {number.name}: the same command goes on from here\n"
-    )
+    text = f"stopped by {number.name}: the same command goes on from here\n"
+    assert capsys.readouterr().err == text
     assert sorted(path.parent.name for path in tmp_path.glob("*/saved")) == ["a", "b"]
     assert not any(psutil.pid_exists(read_starts(job)[0][0]) for job in find_ready())
     assert signal.getsignal(number) is before
@@ -171,9 +170,7 @@ def test_a_job_takes_a_place_for_each_device(tmp_path) -> None:
     run_jobs(found, Places(3), lambda *_: None)
     beside = {job.name: set(job.log.with_name("others").read_text().split()) for job in found}
     assert beside["huge"] == {"huge"}  # alone, since it needs more than there is
-    assert all(
-        sum(map(devices.get, names)) <= 3 for names in beside.values() if "huge" not in names
-    )
+    assert all(sum(map(devices.get, x)) <= 3 for x in beside.values() if "huge" not in x)
 
 
 @pytest.mark.parametrize(("slots", "devices", "visible"), [
@@ -207,9 +204,7 @@ def test_threads_are_one_or_the_users_or_a_share_of_the_cores_of_a_gpu(monkeypat
 def read_weights(folder: Path) -> dict[str, list]:
     files = sorted(folder.glob("*.ckpt"))
     states = [torch.load(path, weights_only=True)["state_dict"] for path in files]
-    return {
-        path.name: [x.tolist() for x in s.values()] for path, s in zip(files, states, strict=True)
-    }
+    return {p.name: [x.tolist() for x in s.values()] for p, s in zip(files, states, strict=True)}
 
 
 @pytest.mark.timeout(300)

@@ -187,10 +187,8 @@ class AppCLI(LightningCLI):
         settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
         options, is_ours = settings.trainer, isinstance(settings.data, SplitDataModule)
         if is_ours and not options.use_distributed_sampler:
-            raise UserError(
-                "trainer.use_distributed_sampler: each device has its part of the data by the data"
-                " module itself: leave it out, or bring a data module of your own"
-            )
+            text = "each device has its part of the data by the data module itself: leave it out"
+            raise UserError(f"trainer.use_distributed_sampler: {text}, or bring your own module")
         if fitting and settings.ckpt_path and self.sharded:
             patches.check_sharded(settings.ckpt_path)
         callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)

@@ -179,9 +179,7 @@ def add_remedy(text: str, options: Iterable[str]) -> str:
 
 
 # arguments of Lightning's classes may be members of an Enum
-yaml.SafeDumper.add_multi_representer(
-    Enum, lambda dumper, member: dumper.represent_str(member.value)
-)
+yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, x: dumper.represent_str(x.value))
 
 
 class ConfigParser(LightningArgumentParser):

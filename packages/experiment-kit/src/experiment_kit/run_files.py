@@ -126,11 +126,9 @@ def read_result(folder: Path, **expected: str) -> dict[str, Any] | None:
         known |= {"seed": name.seed, "hash": name.hash}
     if content.pop("digest", None) not in (None, compute_digest(content)):
         raise UserError(f"{path} was changed after the run had written it: {_RESCORE}")
-    for key, planned in known.items():
-        if (found := content.get(key)) != planned:
-            raise UserError(
-                f"{path} is of another run: {key} {found!r}, not {planned!r}: {_RESCORE}"
-            )
+    for key, value in known.items():
+        if (found := content.get(key)) != value:
+            raise UserError(f"{path} is of another run: {key} {found!r}, not {value!r}: {_RESCORE}")
     return content
 
 

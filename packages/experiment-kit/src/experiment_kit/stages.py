@@ -108,10 +108,8 @@ def check_flags(options: Any) -> None:
         if isinstance(options[name], int | float) and options[name] <= 0:
             raise UserError(f"trainer.{name} must be above 0, got {options[name]}")
     if re.search("spawn|fork|notebook", str(options["strategy"])):
-        raise UserError(
-            "trainer.strategy: processes that are forked within a run do not return its scores:"
-            " take ddp, or ModelParallelStrategy"
-        )
+        text = "processes that are forked within a run do not return its scores: take ddp"
+        raise UserError(f"trainer.strategy: {text}, or ModelParallelStrategy")
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:

@@ -229,7 +229,8 @@ class LanguageData(SplitDataModule):
             return super().read_files(files)
         count, names, examples = self.count_fields(), [], []
         for path in files:
-            if path.suffix.lower() in (".csv", ".json", ".jsonl"):
+            tables = (".csv", ".json", ".jsonl", *[".tsv"] * (count == 1))
+            if path.suffix.lower() in tables:
                 raise UserError(f"{path} is no list of texts: write one in a line, without labels")
             for number, line in enumerate(read_lines(path), 1):
                 if not line.strip():

@@ -73,8 +73,7 @@ def choose_model(found: Iterable[str], preferred: Sequence[str], origin: str) ->
 
 def read_weights(path: Path, origin: str) -> dict[str, Any]:
     """Return the weights of a file of torch, Lightning or safetensors; `origin` names it."""
-    paths = _list_parts(path) or [path]
-    path = paths[0]
+    path, *others = _list_parts(path) or [path]
     if not path.is_file() or not path.stat().st_size:
         raise UserError(f"{origin} does not exist, or is no file, or is empty")
     if path.suffix == ".distcp":
@@ -87,7 +86,7 @@ def read_weights(path: Path, origin: str) -> dict[str, Any]:
             is_safe = file.read(9)[8:] == b"{"  # safetensors, whatever its name
         load = import_library("safetensors.torch").load_file if is_safe else load_torch_file
         with torch.serialization.safe_globals([Namespace]):  # options of DeiT's and timm's runs
-            content = {key: x for part in paths for key, x in load(part).items()}
+            content = {key: x for part in (path, *others) for key, x in load(part).items()}
         parts = {"": content, **content}
         states = {k: x for k, x in parts.items() if isinstance(x, Mapping)}
         found = [k for k, x in states.items() if any(isinstance(t, Tensor) for t in x.values())]

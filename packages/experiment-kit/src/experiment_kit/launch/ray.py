@@ -93,10 +93,8 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
         return 0
     os.chdir(folder)
     os.environ.update(environment)
-    threads = str(count_threads())
-    process = start_process(
-        job.arguments, job.log, {"OMP_NUM_THREADS": threads}, [job.arguments[1]]
-    )
+    variables = {"OMP_NUM_THREADS": str(count_threads())}
+    process = start_process(job.arguments, job.log, variables, [job.arguments[1]])
     try:
         process.join()
     finally:  # it has ended, unless the task is cancelled: let the run save

@@ -74,18 +74,16 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
     shown = track([e for _, _, e in wanted], "planning", console=console, transient=True)
     planned = plan_configs_and_runs(shown, str(folder))
     # experiments of the same cost
-    seedless = {
-        e: replace(e, seed=0, start=None, source="result", eigenvalues=None) for e in planned
-    }
+    alike = {e: replace(e, seed=0, start=None, source="result", eigenvalues=None) for e in planned}
     # a model is counted once, by the config of the first seed
-    configs = {seedless[e]: planned[e][0] for e in reversed(planned)}
+    configs = {alike[e]: planned[e][0] for e in reversed(planned)}
     flops = find_flops(configs, folder, console)
     lines = []
     for table, row, e in wanted:
         paper, run = load_table(table).paper, planned[e][1]
         seconds = (try_read(run.read_result) or {}).get("seconds", math.nan)
-        place = PAPER_NAMES.get(paper, paper), table, row, seedless[e], run.folder
-        lines.append((*place, run.has_result, flops[seedless[e]], seconds))
+        place = PAPER_NAMES.get(paper, paper), table, row, alike[e], run.folder
+        lines.append((*place, run.has_result, flops[alike[e]], seconds))
     return pd.DataFrame(lines, columns=COLUMNS)
 
 

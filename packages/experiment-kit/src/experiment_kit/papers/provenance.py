@@ -64,9 +64,7 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
         **{name: known.get(name) for name in NAMES},
         **reports,
         "starts": [{k: v for k, v in start.items() if k != "command"} for start in starts],
-        "curves": {
-            tag: {str(k): float(f"{v:.6g}") for k, v in c.items()} for tag, c in curves.items()
-        },
+        "curves": {t: {str(k): float(f"{v:.6g}") for k, v in c.items()} for t, c in curves.items()},
         "config": config,
     }
     return {key: value for key, value in run.items() if value not in (None, [], {})}

@@ -70,7 +70,7 @@ class CsvText(LanguageData):
         """The names of the classes."""
         if len(found := sorted({label for label, *_ in self.train_rows})) < 2:
             raise UserError(f"{self.file} has one class, {found[0]!r}: classification takes two")
-        if len(found) > len(self.train_rows) / 2:
+        if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
         return found

@@ -177,15 +177,15 @@ def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypat
         torch.manual_seed(step)
         weights = {f"model.net.{name}": w for name, w in Net().state_dict().items()}
         content = {"state_dict": weights | {"loss.weight": torch.ones(2)}, "epoch": 1}
-        torch.save(content, tmp_path / f"step={step}.ckpt")
+        torch.save(content, tmp_path / f"step={step}-loss=0.5.ckpt")
     page = tmp_path / "page.html"
     options = f"--class={__name__}:Net", '--kwargs={{"dim": 8}}', "--shape=[3,16,16]"
     run(monkeypatch, folder, f"checkpoint:{tmp_path}", "--samples=2", *options, f"--out={page}")
     names = [Path(report.model).name for report in read_reports(page)]
-    assert names == ["step=3.ckpt", "step=20.ckpt", "step=100.ckpt"]
+    assert names == [f"step={step}-loss=0.5.ckpt" for step in (3, 20, 100)]
     assert 'alt="models by step"' in page.read_text()
     one = tmp_path / "one.html"
-    name = f"checkpoint:{tmp_path}/step=20.ckpt"
+    name = f"checkpoint:{tmp_path}/step=20-loss=0.5.ckpt"
     run(monkeypatch, folder, name, "--samples=2", *options, "--skip=cls", f"--out={one}")
     whole, skipped = read_reports(page)[1], read_reports(one)[0]
     assert whole.layers[0].steps["input"] != skipped.layers[0].steps["input"]

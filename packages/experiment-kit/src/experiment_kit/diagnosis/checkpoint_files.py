@@ -33,7 +33,7 @@ def list_checkpoints(model: str) -> dict[str, int]:
         inside = [path for path in folder.glob("checkpoint-*") if path.is_dir()]
     elif kind == "checkpoint":
         inside = [path for path in folder.rglob("*") if path.suffix in _SUFFIXES]
-    # of epoch=2-val_acc=0.71 not the last number
+    # epoch=2-val_acc=0.71 is of step 2, not 71
     names = {path: re.findall(r"(?i)(?:step|iter|epoch)\D?(\d+)", path.stem) for path in inside}
     numbers = {path: found or re.findall(r"\d+", path.stem) for path, found in names.items()}
     steps = {f"{kind}:{path}": int(found[-1]) for path, found in numbers.items() if found}

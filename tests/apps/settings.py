@@ -164,7 +164,7 @@ def find_differences(expected: Expected, cell: Cell) -> Iterator[str]:
     start = merge_config(cell.experiment.start) if cell.experiment.start else {}
     for name, (value, source) in expected.items():
         key, config = name.removeprefix("start."), start if name.startswith("start.") else own
-        place = f"{cell.row}, {cell.column} ({cell.protocol}): {name}"
+        place = f"{cell.row}, {cell.column} ({cell.experiment.protocol}): {name}"
         paths = find_paths(config, key)
         if len(paths) > 1:
             yield f"{place} is one of {', '.join(paths)}: name it in full"

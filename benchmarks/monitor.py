@@ -9,7 +9,7 @@ from typing import Any
 import attention_sequence
 import attention_vision
 from experiment_kit.app import AppSpec
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
 from measure import select_clock

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 from experiment_kit.app import AppSpec
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.app_files import find_app_folder
-from experiment_kit.cli import AppCLI
+from experiment_kit.cli import run_app
 from experiment_kit.launch import overlays
 from experiment_kit.run import Run
-from experiment_kit.stages import run_app
 
 QUIET = (
     "--trainer.enable_progress_bar=false",

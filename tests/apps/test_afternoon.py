@@ -10,8 +10,8 @@ import torch
 from attention_core import GFSA
 from attention_vision import APP
 from attention_vision.module import VisionClassifier
+from experiment_kit.cli import run_app
 from experiment_kit.run import Run
-from experiment_kit.stages import run_app
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.tuner import Tuner

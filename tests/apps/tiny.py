@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from attention_sequence import APP
+from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
 from experiment_kit.run import Run
-from experiment_kit.stages import run_app
 
 from tests.apps.contract import find_run
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 import yaml
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
+from experiment_kit.cli import execute_subcommand, run_app
 from experiment_kit.run import Run
-from experiment_kit.stages import execute_subcommand, run_app
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, Classifier, Points, arguments

@@ -42,7 +42,7 @@ def test_a_package_of_the_prefix_without_configs_is_no_app(tmp_path, monkeypatch
 
 def test_a_name_and_a_file_of_its_settings_are_one_run(tmp_path) -> None:
     from attention_sequence import APP
-    from experiment_kit.cli import AppCLI
+    from experiment_kit.app_cli import AppCLI
 
     given = arguments(tmp_path, method="gfsa")
     path = tmp_path / "mine.yaml"

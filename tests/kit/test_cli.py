@@ -10,9 +10,9 @@ import torch
 import yaml
 from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
+from experiment_kit.cli import execute_subcommand, run_app
 from experiment_kit.run import Run
-from experiment_kit.stages import execute_subcommand, run_app
 
 from tests.apps.contract import find_run
 from tests.apps.tiny import arguments, fit

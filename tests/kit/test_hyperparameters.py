@@ -1,7 +1,7 @@
 """A run in TensorBoard: curves without dots, and an entry in HPARAMS before its result."""
 
+from experiment_kit.cli import run_app
 from experiment_kit.run import Run
-from experiment_kit.stages import run_app
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import plugin_data_pb2
 

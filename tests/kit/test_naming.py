@@ -3,7 +3,7 @@
 import pytest
 from attention_core import GFSA
 from attention_sequence import APP
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 
 from tests.apps.tiny import arguments
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from experiment_kit import cli, stages
+from experiment_kit import app_cli, cli
 from lightning.pytorch import Callback
 from torch.utils.tensorboard import SummaryWriter
 
@@ -119,12 +119,12 @@ def run_task(task: Task) -> None:
     for name, event in FILE_EVENTS.items():
         setattr(os, name, counter.count_calls(event, getattr(os, name)))
     io.open = counter.count_calls("open", io.open)  # what pathlib calls
-    make_callbacks = cli.default_callbacks
-    cli.default_callbacks = lambda *args, **options: [counter, *make_callbacks(*args, **options)]
+    make = app_cli.default_callbacks
+    app_cli.default_callbacks = lambda *args, **options: [counter, *make(*args, **options)]
     # drawing takes as long as the rest of a small run, and writes no file of its own
     SummaryWriter.add_figure = lambda *_, **__: None
     try:
-        stages.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
+        cli.run_app(import_module(f"attention_{task.app}").APP, ["fit", *task.arguments])
     finally:
         if counter.rank == 0:
             task.find_file("counts.json").write_text(json.dumps(counter.counts))

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 from attention_nlp import APP
+from experiment_kit.cli import run_app
 from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.spec import load_spec
-from experiment_kit.stages import run_app
 
 from tests.apps.cases import NLP
 from tests.apps.contract import interrupt_training

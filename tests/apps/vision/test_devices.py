@@ -13,8 +13,8 @@ from unittest.mock import patch
 import pytest
 import torch
 from attention_vision import APP
+from experiment_kit.cli import run_app
 from experiment_kit.launch.overlays import overlay_arguments
-from experiment_kit.stages import run_app
 from experiment_kit.training.checkpoints import ResumableCheckpoint
 from lightning.pytorch import Trainer
 

@@ -12,7 +12,7 @@ from attention_vision.losses import HAT
 from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model
 from attention_vision.module import LateDropPath, VisionClassifier
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.errors import UserError
 
 from tests.apps.cases import VISION

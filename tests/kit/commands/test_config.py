@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from experiment_kit.__main__ import main
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.launch.overlays import choose_seeds, overlay_arguments
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs
 from experiment_kit.papers.spec import find_spec

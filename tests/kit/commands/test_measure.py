@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from experiment_kit.cli import run_app
 from experiment_kit.commands import measure
-from experiment_kit.stages import run_app
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, arguments

@@ -12,13 +12,13 @@ import pytest
 import torch
 import yaml
 from experiment_kit.__main__ import main
+from experiment_kit.cli import run_app
 from experiment_kit.commands.predict import predict_files
 from experiment_kit.commands.verify import verify_run
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, find_data, load_app, load_best_epoch, read_run
 from experiment_kit.run import Run
 from experiment_kit.run_files import compute_digest
-from experiment_kit.stages import run_app
 
 from tests.apps.tiny import NARROW
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
+from experiment_kit.cli import run_app
 from experiment_kit.data.download import WEIGHT_PACKAGES
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.model_sources import RANDOM, load_run, load_timm, load_transformers
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment, build_run, load_app, load_best_epoch
-from experiment_kit.stages import run_app
 from transformers import AutoConfig
 
 from tests.apps.tiny import NARROW

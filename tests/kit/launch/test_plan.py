@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from experiment_kit.app import AppSpec
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
 from experiment_kit.run import Run

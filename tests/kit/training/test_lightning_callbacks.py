@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 import torch
+from experiment_kit.cli import run_app
 from experiment_kit.run import Run
-from experiment_kit.stages import run_app
 from lightning.pytorch import Callback, callbacks
 
 from tests.apps.contract import find_run

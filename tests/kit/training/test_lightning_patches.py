@@ -5,7 +5,7 @@ from argparse import ArgumentError
 
 import pytest
 import torch
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import default_callbacks
 from experiment_kit.training.lightning_patches import UnfuseForClipping, remember_options

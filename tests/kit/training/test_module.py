@@ -7,7 +7,7 @@ import torch
 import yaml
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from attention_core.filters import has_dropout_on_H
-from experiment_kit.stages import run_app
+from experiment_kit.cli import run_app
 from torch import nn
 
 from tests.apps.contract import find_run

@@ -9,7 +9,7 @@ import attention_core
 import pytest
 import torch
 from attention_core import kernels, penalties
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.errors import UserError
 from experiment_kit.training.optim import build_optimizer
 

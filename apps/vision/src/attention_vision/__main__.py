@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from experiment_kit.stages import run_app
+from experiment_kit.cli import run_app
 
 from attention_vision import APP
 

@@ -1,277 +1,271 @@
-"""The parser of an app's command line, and the builder of the classes that its config names.
+"""The stages of a run, executed as a command line of an app asks: fit, validate, test, predict.
 
-    attention-<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
-    attention-<app> {fit,validate,test,predict} RUN --key=value
-
-Overlays merge from left to right. RUN is the folder of a run, which stands for its config. A config
-names classes by their import paths, which imports and calls them: read the config of a stranger
-before you run it; `parsing.py` says what is refused.
+`fit` trains, resumes an interrupted run, skips a finished one, and ends with one pass over the test
+set at the best epoch.
 """
 
-import json
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cached_property, partial
-from itertools import pairwise
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+import torch
+import yaml
+from lightning.pytorch import Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.utils.tensorboard.summary import hparams
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import find_config, name_run, read_settings
-from experiment_kit.data.datamodule import SplitDataModule
-from experiment_kit.environment import describe_version, expand_home
-from experiment_kit.errors import UserError, convert_user_errors, find_own_line
-from experiment_kit.parsing import ConfigFile, ConfigParser, restrict_classes
-from experiment_kit.run import Run, RunName
+from experiment_kit.app_cli import AppCLI, explain_absent_size
+from experiment_kit.app_files import SLOTS, flatten_row
+from experiment_kit.environment import search_working_directory_last
+from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
+from experiment_kit.run import Run, config_hash
+from experiment_kit.run_files import is_whole_checkpoint, parse_step, read_mapping, write_atomically
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training.callbacks import RunLogger, check_callbacks, default_callbacks
-from experiment_kit.training.checkpoints import CheckpointOptions, PreemptionHandler
-from experiment_kit.training.module import AttentionModule
-from experiment_kit.training.spectral_monitor import SpectralMonitor
+from experiment_kit.training.callbacks import EpochTimer
+from experiment_kit.training.checkpoints import explain_failure
 
-_OPTIONS = {
-    "optimizer": "the model has it: --model.optimizer=SGD --model.optimizer.lr=0.1",
-    "lr_scheduler": "the model has it: --model.schedule=CosineSchedule",
-    "files": "allpass predict RUN FILE... answers files",
+LENGTHS = ("max_epochs", "max_steps", "min_epochs", "min_steps", "max_time")
+REFUSED = {  # flags of the Trainer -> the values that act, and what to use instead of others
+    "default_root_dir": ((None,), "a run has its own folder below run.folder: name that one"),
+    "enable_checkpointing": (
+        (None, True),
+        "a run goes on from its checkpoints; --checkpoint.every_n_minutes=null leaves those at the"
+        " end of an epoch, and --trainer.fast_dev_run=1 leaves nothing",
+    ),
+    "barebones": ((False,), "speed is measured by allpass efficiency"),
+    "model_registry": ((None,), "nothing is uploaded: share the folder of the run"),
 }
 
 
-class AppCLI(LightningCLI):
-    """Parser of an app's command line, and builder of the classes that its config names.
+def run_app(app: AppSpec, args: list[str] | None = None) -> None:
+    """Run an app's command line; a mistake is one sentence and exit status 2."""
+    patches.drop_chatter()
+    search_working_directory_last()
+    with exit_on_user_error():
+        execute_subcommand(AppCLI(app, args))
 
-    Its constructor parses, and builds and runs nothing: that of LightningCLI is shown a config
-    without a subcommand. It would also let the hyperparameters of a checkpoint override the config:
-    https://github.com/Lightning-AI/pytorch-lightning/pull/21455
+
+def execute_subcommand(cli: AppCLI) -> Trainer | None:
+    """Execute the parsed subcommand on its run; return None for a finished run."""
+    settings, fitting = cli.settings, cli.subcommand == "fit"
+    check_flags(settings.trainer)
+    with cli.preemption, ExitStack() as stack:
+        if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
+            settings.run.folder = stack.enter_context(TemporaryDirectory())
+        run = cli.run
+        # a finished run may be on a disk that is read-only, where it cannot be locked
+        if fitting and run.read_result() is None and patches.is_first_process():
+            stack.enter_context(run.lock())
+        if fitting and run.read_result() is not None:
+            if settings.ckpt_path not in (None, "last"):  # refuse a missing file all the same
+                find_start_checkpoint(run, settings.ckpt_path, fitting)
+            print(f"already finished: {run.folder}")
+            return None
+        if fitting and cli.source and patches.is_first_process():
+            copy_last_state(Run(cli.source), run, cli.export_config())
+        settings.weights_only = True
+        settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
+        kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
+        with convert_user_errors(*kinds):
+            cli.build_all()
+        if fitting and patches.is_first_process():
+            run.record_data(getattr(cli.datamodule, "list_data_files", tuple)())
+            run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
+        with (
+            convert_user_errors(MisconfigurationException),
+            explain_absent_size(cli.app.links),
+            explain_failure(cli.preemption, settings.ckpt_path),
+        ):
+            method = getattr(cli.trainer, str(cli.subcommand))
+            given = cli.config_init[cli.subcommand]
+            arguments = {key: given[key] for key in signature(method).parameters if key in given}
+            began = time.perf_counter()
+            outputs = method(**arguments, datamodule=cli.datamodule)
+            if fitting:
+                score_and_write_result(cli, time.perf_counter() - began)
+        if cli.subcommand == "predict":
+            write_atomically(run.folder / "predictions.pt", partial(torch.save, outputs))
+            print(f"wrote {run.folder}/predictions.pt")
+    return cli.trainer
+
+
+def check_flags(options: Any) -> None:
+    """Raise UserError for a flag of the Trainer that would not act."""
+    for name, (values, remedy) in REFUSED.items():
+        if options[name] not in values:
+            raise UserError(f"trainer.{name}: {remedy}")
+    for name in ("accumulate_grad_batches", "check_val_every_n_epoch", "val_check_interval",
+                 "limit_train_batches"):  # fmt: skip
+        if isinstance(options[name], int | float) and options[name] <= 0:
+            raise UserError(f"trainer.{name} must be above 0, got {options[name]}")
+    if re.search("spawn|fork|notebook", str(options["strategy"])):
+        text = "processes that are forked within a run do not return its scores: take ddp"
+        raise UserError(f"trainer.strategy: {text}, or ModelParallelStrategy")
+
+
+def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
+    """Return the given checkpoint, else the one to resume from, or the one to evaluate."""
+    if fitting and given == "best":
+        text = "ckpt_path best has weights alone: leave it out, to go on from the last state"
+        raise UserError(text)
+    if given and given not in ("best", "last"):
+        if not is_whole_checkpoint(Path(given), resumable=fitting):
+            remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
+            raise UserError(f"ckpt_path {given} is not a whole checkpoint{remedy}")
+        return given
+    is_last = fitting or given == "last"
+    found = run.find_newest_checkpoint() if is_last else run.find_test_checkpoint()
+    if found is None:
+        if not fitting:
+            remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
+            raise UserError(f"{run.folder} is not trained: {remedy}")
+        return None
+    if fitting:
+        print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
+    return str(found)
+
+
+def copy_last_state(source: Run, run: Run, config: Mapping[str, Any]) -> None:
+    """Let a run start from the last state of the shorter run whose config it was made from."""
+    step = source.find_latest_step()
+    if source.hash == run.hash or step is None or run.find_latest_step() is not None:
+        return
+    shorter = read_mapping(source.folder / "config.yaml", "", yaml.safe_load) or {}
+    if reason := explain_difference(shorter, config):
+        print(f"{run.folder} starts from nothing, not from {source.folder}: {reason}")
+        return
+    shutil.copytree(source.checkpoint_folder, run.checkpoint_folder)
+    print(f"{run.folder} starts from step {step} of {source.folder}")
+
+
+def explain_difference(shorter: Mapping[str, Any], longer: Mapping[str, Any]) -> str:
+    """Return why a run does not pass through the last state of a shorter one; "" if it does."""
+    old, new = ({**config, "trainer": {**config["trainer"]}} for config in (shorter, longer))
+    ends = [[c["trainer"].pop(name, None) for name in LENGTHS] for c in (old, new)]
+    if config_hash(old) != config_hash(new):
+        return "it differs in more than its length"
+    path = (longer["model"].get("schedule") or {}).get("class_path", "ConstantSchedule")
+    if (name := path.rpartition(".")[2]) != "ConstantSchedule":
+        return f"the learning rates of {name} depend on the length"
+    unbound = (None, -1)
+    pairs = [*zip(*ends, strict=True)][:2]
+    is_longer = all(b in unbound or (a not in unbound and a <= b) for a, b in pairs)
+    return "" if is_longer else "it is shorter"
+
+
+def score_and_write_result(cli: AppCLI, seconds: float) -> None:
+    """Score the test set at the best epoch, else at the end, and write the result of the run.
+
+    `seconds` is the time of training in this process alone.
     """
-
-    def __init__(self, app: AppSpec, args: list[str] | None = None) -> None:
-        self.app, self.preemption = app, PreemptionHandler()
-        self.arguments, self.source = expand_arguments(app, sys.argv[1:] if args is None else args)
-        self.restrict: Callable[[], AbstractContextManager[None]] = nullcontext
-        if self.source:  # a config of a run is data, one of `-c` is code
-            trust = [a.removeprefix("--trust=") for a in self.arguments if "--trust=" in a]
-            self.arguments = [a for a in self.arguments if "--trust=" not in a]
-            self.restrict = partial(restrict_classes, self.source / "config.yaml", ",".join(trust))
-        patches.prefer_int_in_unions()
-        patches.remember_options()
-        with self.restrict():
-            self.arguments, self.own_model = take_model(self.arguments)
-            super().__init__(
-                self.own_model or app.model,
-                LightningDataModule,
-                subclass_mode_data=True,
-                save_config_callback=None,
-                auto_configure_optimizers=False,
-                parser_class=ConfigParser,
-                parser_kwargs={
-                    "prog": f"attention-{app.name}",
-                    "version": describe_version(app.package),
-                    "description": "Train, test and use the models of the app. The folder of a run "
-                    "in place of all options stands for its config, as in: test RUN.",
-                },
-                args=self.arguments,
-            )
-        self.config, self.subcommand = self.parsed, self.parsed.subcommand
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, and hide the result until the constructor has ended."""
-        self.parsed = parser.parse_args(args)
-        self.config = Namespace(subcommand=None, seed_everything=False)
-
-    def instantiate_classes(self) -> None:
-        """Wait for `build_all`."""
-
-    def parse_fit(self, args: Sequence[str]) -> None:
-        """Parse the arguments of `fit` again, by the parser that is there."""
-        self.config = Namespace(subcommand="fit", fit=self.subparser.parse_args([*args]))
-
-    def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
-        """Return the given subcommand, else all: building a parser for each takes time."""
-        every = super().subcommands()
-        return {name: every[name] for name in self.arguments[:1] if name in every} or every
-
-    def init_parser(self, **kwargs: Any) -> LightningArgumentParser:
-        """Build a parser whose option for config files names the file in its errors."""
-        parser = cast(ConfigParser, self.parser_class(**kwargs))
-        parser.package = self.app.package
-        help_text = "YAML file to merge, or a config of the app, as method/gfsa"
-        parser.add_argument("-c", "--config", action=ConfigFile, help=help_text)
-        return parser
-
-    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the seed, which must be a number: Lightning's own option also takes true."""
-        parser.add_argument("--seed_everything", type=int, default=0, help="seed of all draws")
-
-    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the run's name, the monitor's settings, and the links."""
-        self.subparser = cast(ConfigParser, self.parser).subparser = cast(ConfigParser, parser)
-        parser.add_class_arguments(RunName, "run")
-        parser.add_class_arguments(CheckpointOptions, "checkpoint")
-        parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
-        parser.add_lightning_class_args(SpectralMonitor, "spectral")
-        links, links_from_model = self.app.links, self.app.links_from_model
-        if own := self.own_model:
-            known = vars(parser.get_defaults().model)
-            for each in (parser, self.parser):
-                cast(ConfigParser, each).own_options = known
-            parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
-            links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
-        for source, target in {
-            "seed_everything": "data.init_args.seed",
-            **links_from_model,
-        }.items():
-            parser.link_arguments(source, target)
-        for source, target in links.items():
-            parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")
-
-    @property
-    def settings(self) -> Any:
-        """The parsed config of the subcommand."""
-        return self.config[self.subcommand]
-
-    def dump_settings(self, *without: str, file_format: str = "yaml") -> str:
-        """Return the config of the subcommand, with nulls and linked values."""
-        settings = self.settings.clone()
-        for key in without:
-            settings.pop(key, None)
-        with_all = {"skip_none": False, "skip_link_targets": False}
-        # parsing has validated it
-        return self.subparser.dump(settings, format=file_format, skip_validation=True, **with_all)
-
-    @cached_property
-    def run(self) -> Run:
-        """The run that the config, its files and its start checkpoint identify."""
-        config = self.export_config()
-        for key, name in name_run(self.app.package, config).items():
-            self.settings.run[key] = name
-        if self.source and self.subcommand != "fit":
-            return Run(self.source)
-        return self.app.find_run(config, fitting=self.subcommand == "fit")
-
-    def export_config(self) -> dict[str, Any]:
-        """Return the parsed config as a plain mapping."""
-        return json.loads(self.dump_settings("config", "defaults", file_format="json"))
-
-    def _dump_config(self) -> None:
-        """Keep the settings as hyperparameters; Lightning would validate and print them again."""
-        self.config_dump = vars(self).get("config_dump") or self.export_config()
-
-    def build_model_and_data(self, shape_only: bool = False) -> tuple[Any, Any]:
-        """Build model and data module alone; raises UserError for arguments that do not fit.
-
-        With `shape_only`, stand-ins of the app replace data modules that would read files.
-        """
-        stand_ins = self.app.shape_only_data.items() if shape_only else ()
-        makers = [(lambda _, make=make, **kw: make(**kw), kind, True) for kind, make in stand_ins]
-        kinds = TypeError, ValueError
-        with self.restrict(), convert_user_errors(*kinds), explain_absent_size(self.app.links):
-            built = self.parser.instantiate(self.config, instantiators=makers)[self.subcommand]
-        return built.model, built.data
-
-    def build_all(self) -> None:
-        """Seed, then build `model`, `datamodule` and `trainer`."""
-        self.sharded = patches.disable_sharded_saving(self.settings.trainer.strategy)
-        seed_everything(self.settings.seed_everything, workers=True)
-        with self.restrict(), explain_absent_size(self.app.links):
-            super().instantiate_classes()
-
-    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Build the trainer of the config, with the callbacks and the logger of every run."""
-        settings, fitting = self.config_init[self.subcommand], self.subcommand == "fit"
-        options, is_ours = settings.trainer, isinstance(settings.data, SplitDataModule)
-        if is_ours and not options.use_distributed_sampler:
-            text = "each device has its part of the data by the data module itself: leave it out"
-            raise UserError(f"trainer.use_distributed_sampler: {text}, or bring your own module")
-        if fitting and settings.ckpt_path and self.sharded:
-            patches.check_sharded(settings.ckpt_path)
-        callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
-        if fitting:
-            given = _as_list(self.settings.trainer.callbacks)
-            check_callbacks(_as_list(options.callbacks), given, settings.model)
-            callbacks += default_callbacks(
-                *(self.run, settings.seed_everything, self.app.monitor),
-                *(settings.checkpoint, self.preemption),
-            )
-        loggers = _as_list(options.logger)
-        if fitting and options.logger is not False:
-            loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]
-        self.trainer_defaults = {"callbacks": callbacks}
-        return super().instantiate_trainer(
-            default_root_dir=self.run.folder,
-            use_distributed_sampler=options.use_distributed_sampler and not is_ours,
-            plugins=[patches.AtomicCheckpointIO(self.sharded), *_as_list(options.plugins)],
-            logger=loggers,
-        )
+    run: Run = cli.run
+    trainer: Any = cli.trainer
+    logged = trainer.callback_metrics  # testing resets them
+    trained = {k: logged[k].item() for k in cli.app.report_train_metrics if k in logged}
+    (tracker,) = (c for c in trainer.callbacks if isinstance(c, patches.BestCheckpoint))
+    found = tracker.best_model_score  # None where no epoch was validated
+    score = {} if found is None else {str(tracker.monitor): found.item()}
+    best = run.find_best_checkpoint(is_validated=bool(score))
+    trainer.strategy.optimizers = []  # else FSDP2 looks for their states in best.ckpt
+    # the weights in memory are those of the last epoch, trained or loaded
+    last = score_checkpoint(cli, None) if cli.app.score_last else {}
+    metrics = score_checkpoint(cli, best)
+    metrics |= {f"last/{name.removeprefix('test/')}": value for name, value in last.items()}
+    if not trainer.is_global_zero or trainer.fast_dev_run:
+        return
+    (timer,) = (c for c in trainer.callbacks if isinstance(c, EpochTimer))
+    result = {
+        **describe_run(cli),
+        "metrics": {**metrics, **score, **trained, **timer.collect_metrics()},
+        "best_epoch": best and torch.load(best, map_location="cpu", weights_only=True)["epoch"],
+        "epochs": trainer.current_epoch,
+        "parameters": sum(p.numel() for p in cli.model.parameters() if p.requires_grad),
+        "seconds": round(seconds, 1),
+    }
+    parameters = collect_hyperparameters(cli.export_config())
+    log_hyperparameters(trainer.loggers, parameters, metrics, cli.app.monitor)
+    run.write_result(result)  # last: nothing is added to a finished run
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    print(f"finished {run.folder}: {shown}", flush=True)
 
 
-def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path | None]:
-    """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
-    args = expand_home(args)
-    for name, remedy in _OPTIONS.items():
-        if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
-            raise UserError(f"--{name}: {remedy}")
-    if args == ["fit"]:
-        chosen = (find_config(app.package, "base") or {}).get("defaults", {})
-        raise UserError(
-            f"fit needs a config: attention-{app.name} fit -c base -c data/{chosen.get('data')}"
-            " -c profile/smoke is a first command, and fit --help lists the options"
-        )
-    if len(args) < 2 or args[1].startswith("-"):
-        return args, None
-    folder = Path(args[1])
-    run = Run.parse(folder)
-    if run is None or not (folder / "config.yaml").is_file():
-        raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
-    if run.app != app.name:
-        raise UserError(f"{folder} is a run of {run.app}: write attention-{run.app} {args[0]}")
-    path = folder if len(folder.parts) > 4 else folder.absolute()
-    root = f"--run.folder={path.parents[3]}"
-    return [args[0], "-c", str(folder / "config.yaml"), root, *args[2:]], folder
+def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
+    """Test the weights of a checkpoint, or those in memory; return the metrics of all loaders."""
+    parts = cli.trainer.test(
+        cli.model, None, path and str(path), False, cli.datamodule, weights_only=True
+    )
+    return {name: value for part in parts for name, value in part.items()}
 
 
-def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | None]:
-    """Return the arguments without `--model=CLASS`, and the class; None if it is that of the app.
+def describe_run(cli: AppCLI) -> dict[str, Any]:
+    """Return what identifies a run: app, overlays, protocol, initial weights, seed and hash."""
+    overlays = {k: name for k, name in cli.settings.run.as_dict().items() if k != "folder"}
+    protocol = overlays.pop("protocol") or getattr(cli.datamodule, "protocol", "")
+    source = getattr(cli.model, "weights_source", None)  # before training
+    return {
+        "app": cli.app.name,
+        **overlays,
+        "protocol": protocol,
+        **({} if source is None else {"weights_source": source}),
+        "seed": cli.settings.seed_everything,
+        "hash": cli.run.hash,
+    }
 
-    The config of a run has it as `model_class`.
+
+def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float | str]:
+    """Return what a table of runs compares: K, overlays, lr, seed, and all of the model's.
+
+    An object is its class, and its arguments stand below its name.
+
+    >>> gfsa = {"class_path": "attention_core.GFSA", "init_args": {"K": 3, "learn": ["wK"]}}
+    >>> found = collect_hyperparameters({"seed_everything": 0, "model": {"filter": gfsa}})
+    >>> {name: found[name] for name in ("K", "model.filter", "model.filter.learn", "seed")}
+    {'K': 3, 'model.filter': 'GFSA', 'model.filter.learn': 'wK', 'seed': 0}
     """
-    found = [a.partition("=")[2] for a in args if re.fullmatch(r"--model=[A-Za-z_][\w.]*", a)]
-    found = [name for name in found if not Path(name).is_file()]
-    files = [Path(b) for a, b in pairwise(args) if a in ("-c", "--config")]
-    for path in files if not found else ():
-        if path.is_file() and (name := read_settings(path.resolve()).get("model_class")):
-            found.append(name)
-    if not found:
-        return [*args], None
-    parser = ArgumentParser(exit_on_error=False)  # refuses what a stranger's config must not name
-    parser.add_argument("--model", type=type[AttentionModule])
-    with convert_user_errors(ImportError, AttributeError, prefix=f"--model={found[-1]}: "):
-        model = parser.parse_args([f"--model={found[-1]}"]).model
-    return [a for a in args if a != f"--model={found[-1]}"], model
+    run, data = config.get("run", {}), config.get("data", {}).get("init_args", {})
+    model: dict[str, Any] = {}
+    for key, value in flatten_row({"model": config.get("model", {})}):
+        name = key.replace(".init_args", "").removesuffix(".class_path")
+        value = value.rpartition(".")[2] if key.endswith(".class_path") else value
+        model[name] = " ".join(map(str, value)) if isinstance(value, list) else value
+    if "model.weight_decay" in model:  # the parameter groups have it, not that of the optimizer
+        model.pop("model.optimizer.weight_decay", None)
+    orders = (model.get(f"model.{slot}.K") for slot in SLOTS)
+    found = {"K": next((K for K in orders if K is not None), None)}
+    found |= {"data": "-".join(filter(None, (run.get("data"), run.get("backbone"))))}
+    found |= {kind: run.get(kind) for kind in ("recipe", "method", "profile")}
+    found |= {"lr": model.pop("model.optimizer.lr", None), "seed": config.get("seed_everything")}
+    found |= {"train.batch_size": data.get("batch_size")}
+    found |= {"train.max_epochs": config.get("trainer", {}).get("max_epochs")} | model
+    return {name: value for name, value in found.items() if value not in (None, "")}
 
 
-@contextmanager
-def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
-    """Name the attributes that the model needs and that a data module of the user lacks."""
-    try:
-        yield
-    except (AttributeError, TypeError) as error:
-        absent = [k for k, v in links.items() if re.search(f"missing .*'{v}'", str(error))]
-        is_data = isinstance(getattr(error, "obj", None), LightningDataModule)
-        if is_data and not find_own_line(error):
-            absent = [str(error.name)]  # type: ignore[union-attr]
-        if not absent:
-            raise
-        names = " and ".join(absent)
-        text = f"data: the model needs {names}: make it an attribute of the class"
-        raise UserError(text) from error
+def log_hyperparameters(
+    loggers: Iterable[Any], parameters: Mapping[str, Any], scores: Mapping[str, float], monitor: str
+) -> None:
+    """Log hyperparameters; HPARAMS shows the test scores beside them, and the monitored metric.
 
-
-def _as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value] if value not in (None, True, False) else []
+    It shows five columns at first, by their names: K, the test score of that metric, data, lr and
+    method.
+    """
+    main = monitor.replace("val/", "test/")
+    tested = {name: x for name, x in scores.items() if name.startswith("test/") and name != main}
+    if main in scores:
+        tested[main.replace("test/", "Test ")] = scores[main]
+    for logger in loggers:
+        if not isinstance(logger, TensorBoardLogger):
+            logger.log_hyperparams(dict(parameters))
+            continue
+        # not by Lightning, which would add a point to the metric's curve
+        for summary in hparams({**parameters, **tested}, {monitor: 0.0}):
+            logger.experiment._get_file_writer().add_summary(summary)
+        logger.experiment.close()

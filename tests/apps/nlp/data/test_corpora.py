@@ -14,9 +14,9 @@ from attention_nlp.data import Corpus, PythonDocsCorpus
 from attention_nlp.data.corpora import TextRow, tokenize_rows
 from attention_nlp.data.docs import list_sentences
 from attention_nlp.tokenizer import train_tokenizer
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
+from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
-from experiment_kit.stages import run_app
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from attention_speech.data import SpeechData
 from attention_speech.language import APP, LanguageModel, Transcripts
 from attention_speech.models import lm
 from attention_speech.tokenizer import Tokenizer, train_tokenizer
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.errors import UserError
 
 from tests.apps.speech.corpora import train_as_speechbrain

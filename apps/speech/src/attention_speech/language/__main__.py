@@ -1,6 +1,6 @@
 """`python -m attention_speech.language {fit,validate,test}`."""
 
-from experiment_kit.stages import run_app
+from experiment_kit.cli import run_app
 
 from attention_speech.language import APP
 

@@ -17,7 +17,7 @@ from attention_core.diagnosis.diagnose import prepare_model
 from attention_core.diagnosis.run import collect_maps
 
 from experiment_kit.app import AppSpec
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.environment import describe_environment
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions, load_app

@@ -6,13 +6,13 @@ from typing import Any
 
 from rich.console import Console
 
-from experiment_kit.cli import AppCLI
+from experiment_kit.app_cli import AppCLI
+from experiment_kit.cli import execute_subcommand
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import find_weights, load_app, read_run
 from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
-from experiment_kit.stages import execute_subcommand
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
 _SCORED = "test/"  # prefix of the metrics of the best epoch

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.app_files import PREFIX, list_apps, read_option
-from experiment_kit.cli import AppCLI
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.parsing import restrict_classes

@@ -3,10 +3,10 @@
 from inspect import signature
 
 import pytest
-from experiment_kit.cli import AppCLI, take_model
+from experiment_kit.app_cli import AppCLI, take_model
+from experiment_kit.cli import REFUSED, check_flags, explain_difference, run_app
 from experiment_kit.errors import UserError
 from experiment_kit.parsing import parsing_settings, restrict_classes
-from experiment_kit.stages import REFUSED, check_flags, explain_difference, run_app
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
@@ -82,7 +82,7 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
      "Option 'k' is not accepted: --model.filter.help=CLASS lists those that are"),
     (["fit", *arguments("x", "--trainer.logger=CSVLogger", "--trainer.logger.path=x")],
      "trainer.logger: Option 'path' is not accepted"),
-    (["fit", *arguments("x", "--trainer.callbacks=tests.kit.test_stages.Broken")],
+    (["fit", *arguments("x", "--trainer.callbacks=tests.kit.test_app_cli.Broken")],
      f"without a name (TypeError in {__file__}, line "),
     (["fit", *arguments("x", "--model.filter=gfsaa")], "path string: gfsaa (did you mean GFSA?)"),
     (["fit", *arguments("x", "--model.fliter=GFSA")], "(did you mean model.filter"),

@@ -8,7 +8,7 @@ import torch
 from attention_speech.data.bucketing import BucketSampler, bucketed_loader, sorted_loader
 from experiment_kit.data.loaders import EpochSampler, build_train_loader
 from experiment_kit.errors import UserError
-from experiment_kit.training.lightning_patches import RestoreLoops
+from experiment_kit.training.module import AttentionModule
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch import LightningModule
@@ -32,25 +32,26 @@ class Items(Dataset):
 
 
 class Net(LightningModule):
+    on_load_checkpoint = AttentionModule.on_load_checkpoint  # without the callbacks of a run
+
     def __init__(self, workers=0, validate=False, batch=BATCH, repeats=1):
         super().__init__()
         torch.manual_seed(0)
         self.linear = torch.nn.Linear(3, 1)
-        self.workers, self.validate, self.seen = workers, validate, []
-        self.options = {"batch_size": batch, "seed": 1, "repeats": repeats}
+        self.validate, self.seen = validate, []
+        self.options = {"batch_size": batch, "seed": 1, "repeats": repeats, "num_workers": workers}
 
     def training_step(self, batch, batch_idx):
         index, x, drawn, worker_seed = batch
-        place = self.current_epoch, batch_idx
-        self.seen.append((*place, index.tolist(), drawn.tolist(), worker_seed[0].item()))
+        place = self.current_epoch, batch_idx, index.tolist()
+        self.seen.append((*place, drawn.tolist(), worker_seed[0].item()))
         return (self.linear(x) - index[:, None]).square().mean()
 
     def validation_step(self, batch, batch_idx):
         self.linear(batch[1])
 
     def train_dataloader(self):
-        options = {**self.options, "num_workers": self.workers}
-        return build_train_loader(Items(), trainer=self.trainer, **options)
+        return build_train_loader(Items(), trainer=self.trainer, **self.options)
 
     def val_dataloader(self):
         return DataLoader(Items(), BATCH) if self.validate else []
@@ -62,8 +63,7 @@ class Net(LightningModule):
 
 
 def fit(net, *callbacks, ckpt_path=None, **limits):
-    trainer = make_trainer(RestoreLoops(), *callbacks, **(limits or {"max_epochs": 4}))
-    trainer.fit(net, ckpt_path=ckpt_path)
+    make_trainer(*callbacks, **(limits or {"max_epochs": 4})).fit(net, ckpt_path=ckpt_path)
     return net
 
 
@@ -159,7 +159,7 @@ class BucketNet(Net):
         self.validated.append(batch[0].tolist())
 
     def train_dataloader(self):
-        options = {"seed": 1, "largest": 4, "num_workers": self.workers}
+        options = {"seed": 1, "largest": 4, "num_workers": self.options["num_workers"]}
         options |= {"trainer": self.trainer, "collate_fn": default_collate}
         return bucketed_loader(Items(), SIZES, self.budget, **options)
 

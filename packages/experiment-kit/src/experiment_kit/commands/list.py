@@ -57,9 +57,8 @@ def _print_places(console: Console, app: str, tables: Iterable[str], with_data: 
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
     for name in tables:
         spec = find_spec(name)
-        cells = spec.list_cells(seeds=[0])
-        trained = (c.experiment for c in cells if c.experiment.is_trained)
-        named = {e.data for e in trained if e.app == app}
+        planned = (cell.experiment for cell in spec.list_cells(seeds=[0]))
+        named = {e.data for e in planned if e.is_trained and e.app == app}
         count = sum(isinstance(places[data], Path) for data in named)
         listing.add_row(name, spec.paper.caption, f"{count} of {len(named)}")
     console.print(listing)

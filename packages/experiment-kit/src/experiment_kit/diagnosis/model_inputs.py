@@ -79,8 +79,7 @@ def make_image(seed: int, size: int = 256) -> Image.Image:
     rng = np.random.default_rng(seed)
     frequencies = np.hypot(*np.meshgrid(*[np.fft.fftfreq(size)] * 2, indexing="ij"))
     frequencies[0, 0] = np.inf  # the mean is set below
-    noise = np.fft.fft2(rng.standard_normal((3, size, size)))
-    channels = np.fft.ifft2(noise / frequencies).real
+    channels = np.fft.ifft2(np.fft.fft2(rng.standard_normal((3, size, size))) / frequencies).real
     channels = channels[:1] + 0.3 * channels[1:].mean(0) + 0.3 * channels  # mostly gray
     channels *= 50 / channels.std()
     pixels = np.clip(118 + channels, 0, 255).astype(np.uint8)
@@ -89,5 +88,4 @@ def make_image(seed: int, size: int = 256) -> Image.Image:
 
 def draw_token_ids(vocab_size: int, count: int, length: int) -> torch.Tensor:
     """Draw token ids (B, N), the same ones at each call."""
-    generator = torch.Generator().manual_seed(0)
-    return torch.randint(vocab_size, (count, length), generator=generator)
+    return torch.randint(vocab_size, (count, length), generator=torch.Generator().manual_seed(0))

@@ -152,7 +152,7 @@ class RestoreLoops(Callback):
 
     def on_load_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Restore the loops, once only, and drop the loader if there is one."""
-        if trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != TrainerFn.FITTING or "loops" not in checkpoint:
             return
         loop = trainer.fit_loop
         loop.load_state_dict(checkpoint.pop("loops")["fit_loop"])

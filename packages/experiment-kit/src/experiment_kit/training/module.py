@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from experiment_kit.errors import UserError
 from experiment_kit.parsing import save_plain_hyperparameters
-from experiment_kit.training import optim
+from experiment_kit.training import lightning_patches, optim
 
 
 class AttentionModule(LightningModule, ABC):
@@ -130,6 +130,11 @@ class AttentionModule(LightningModule, ABC):
         optimizer = optim.build_optimizer(self.build_optimizer, groups)
         schedule = self.schedule or optim.ConstantSchedule()
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on within an epoch where it stopped, in a trainer without our callbacks too."""
+        if self._trainer is not None:
+            lightning_patches.RestoreLoops().on_load_checkpoint(self.trainer, self, checkpoint)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         """Log the learning rate of the first group of parameters."""

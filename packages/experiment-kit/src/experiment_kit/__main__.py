@@ -101,20 +101,31 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         if name not in options:
             names = f"{suggest_name(name, options)}; there are: {', '.join(sorted(options))}"
             raise UserError(f"there is no option {name}{names}")
+    return place_arguments(command, given)
+
+
+def place_arguments(command: Callable[..., Any], given: Sequence[str]) -> list[str]:
+    """Put required arguments first, by their place or their name; FILE... and MODEL... are lists.
+
+    >>> def predict(run, files, out=""): ...
+    >>> place_arguments(predict, ["a.txt", "b.txt", "--run=RUN", "--out=c"])
+    ['RUN', '["a.txt", "b.txt"]', '--out=c']
+    """
     places = [a for a in given if not a.startswith("-")]
     named = [a for a in given if a.startswith("-")]
-    first, *_ = taken = [*signature(command).parameters.values()]
-    for place, name in enumerate(f"--{x.name}=" for x in taken if x.default is x.empty):
-        places[place:place] = [a.removeprefix(name) for a in named if a.startswith(name)]
-        named = [a for a in named if not a.startswith(name)]
-    given = [*places, *named]
-    if places and first.default is not first.empty:  # it may be left out, as in `list APP`
-        given = [f"--{first.name}={places[0]}", *places[1:], *named]
-    elif "files" in parameters:
-        given = [*places[:1], json.dumps(places[1:]), *named]
+    parameters = signature(command).parameters
+    required = [name for name, p in parameters.items() if p.default is p.empty]
+    for place, name in enumerate(required):
+        option = f"--{name}="
+        places[place:place] = [a.removeprefix(option) for a in named if a.startswith(option)]
+        named = [a for a in named if not a.startswith(option)]
+    if "files" in parameters:
+        places = [*places[:1], json.dumps(places[1:])]
     elif "models" in parameters:
-        given = [json.dumps([name for a in places for name in environment.split_list(a)]), *named]
-    return given
+        places = [json.dumps([name for a in places for name in environment.split_list(a)])]
+    elif places and not required:  # the first may be left out, as in `list APP`
+        places[0] = f"--{next(iter(parameters))}={places[0]}"
+    return [*places, *named]
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ class ImageFolder(ImageFolders):
         # folds or persons with the classes inside, or views of each class?
         if len(shared := sorted(x for x, n in inside.items() if n > len(classes) / 2)) > 1:
             raise UserError(
-                f"{train} has {format_names(shared)} in each of its folders: if"
+                f"{train} has {format_names(shared)} in most of its folders: if"
                 f" {format_names(classes)} are the classes, name them in a file for data.classes,"
                 " else move the images into folders by class"
             )

@@ -27,7 +27,7 @@ _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
 _CROSS_ATTENTION_NAME = re.compile(r"Cross|Class|Pool|Output")  # no map, or none that is square
 # what some classes of timm and transformers have between their map and its output projection
-_BETWEEN, _NOTHING = ("norm", "gate", "inner_attn_ln", "groupnorm", "gate_proj"), nn.Identity | None
+_BETWEEN = ("norm", "gate", "inner_attn_ln", "groupnorm", "gate_proj")
 # wrappers that read the parameters of a model once, and so never see those of a mechanism
 _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
@@ -262,8 +262,8 @@ def find_projections(
         )
     if parametrize.is_parametrized(output):
         raise ValueError("a layer has a reparameterised projection already: detach it first")
-    if any(not isinstance(getattr(module, between, None), _NOTHING) for between in _BETWEEN):
-        raise ValueError(f"{path} has a norm or a gate, which a spectrum cannot pass")
+    if any(not isinstance(getattr(module, x, None), nn.Identity | None) for x in _BETWEEN):
+        raise ValueError(f"{path} has a norm or a gate before its output: no spectrum fits it")
     weights = value._parameters.get(name), output._parameters.get("weight")
     if not all(w is not None and w.is_floating_point() for w in weights):
         raise ValueError(f"{path} has quantised or adapted projections: attach a spectrum first")

@@ -98,7 +98,7 @@ class Singularformer(Kernel):
             scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
             for before in self.before:
                 if before.scores is None:
-                    raise ValueError("add_scores takes no activation checkpointing")
+                    raise ValueError("add_scores does not work with activation checkpointing")
                 # taken, as a graph that stays would not be freed
                 scores, before.scores = scores + before.scores, None
             if self.is_followed:

@@ -48,7 +48,8 @@ def obtain_data(data: str) -> None:
             if not os.environ.get("DATA_DIR"):
                 raise UserError("set DATA_DIR to the folder that receives the data")
             root = Path(os.environ["DATA_DIR"])
-            print(*[source(root)] if callable(source) else download_dataset(source, root), sep="\n")
+            made = [source(root)] if callable(source) else download_dataset(source, root)
+            print(*made, sep="\n")
 
 
 def obtain_weights(model: str) -> None:

@@ -114,7 +114,8 @@ def place_arguments(command: Callable[..., Any], given: Sequence[str]) -> list[s
     places = [a for a in given if not a.startswith("-")]
     named = [a for a in given if a.startswith("-")]
     parameters = signature(command).parameters
-    required = [name for name, p in parameters.items() if p.default is p.empty]
+    single = (p for p in parameters.values() if p.kind is not p.VAR_KEYWORD)
+    required = [p.name for p in single if p.default is p.empty]
     for place, name in enumerate(required):
         option = f"--{name}="
         places[place:place] = [a.removeprefix(option) for a in named if a.startswith(option)]

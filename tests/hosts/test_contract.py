@@ -225,7 +225,8 @@ def test_a_spectrum_is_that_of_a_layer_is_saved_and_leaves_its_weights(name, tmp
     assert torch.equal(run(load_mechanism(stock, tmp_path), inputs), y)
     if name.startswith("transformers"):
         model.save_pretrained(tmp_path / "whole")
-        assert torch.equal(run(load(type(model), tmp_path / "whole", dtype=dtype), inputs), y)
+        # a loaded tensor lies elsewhere in memory, where a product may be rounded otherwise
+        assert_close(run(load(type(model), tmp_path / "whole", dtype=dtype), inputs), y)
     assert_close(run(detach(model), inputs), y)
     assert model.state_dict().keys() == case.build().state_dict().keys()
 

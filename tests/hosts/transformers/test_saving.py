@@ -49,8 +49,18 @@ def test_the_description_is_plain_json(tmp_path):
         "layers": [1],
         "filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 4, "learn": ["wK"]}},
     }
-    assert not hasattr(detach(model).config, "attention_core")
-    assert not hasattr(attach(model, Plain).config, "attention_core")
+    for plain in (attach(build("bert"), Plain), detach(model)):
+        plain.save_pretrained(tmp_path)
+        assert "attention_core" not in (tmp_path / "config.json").read_text()
+
+
+def test_the_model_that_is_saved_is_described(tmp_path):
+    model, given = build("bert"), make_inputs("bert")
+    randomize(attach(model.encoder, GFSA))
+    hf.BertModel(model.config).save_pretrained(tmp_path / "stock")
+    assert "attention_core" not in (tmp_path / "stock" / "config.json").read_text()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(reload(hf.BertModel, tmp_path).double()(**given)[0], model(**given)[0])
 
 
 def test_layers_may_differ_and_shards_are_read(tmp_path):
@@ -129,7 +139,6 @@ def test_tokens_come_back_to_their_position(position, made, tmp_path):
     again = reload(hf.BertModel, tmp_path)
     assert torch.equal(again(**given)[0], model(**given)[0])
     assert again.config.attention_core == model.config.attention_core
-    assert not hasattr(detach(model).config, "attention_core")
 
 
 class HiddenArgumentFilter(GFSA):

@@ -7,7 +7,7 @@ from attention_core.hosts.transformers.adapter import (
     make_adapter,
 )
 from attention_core.hosts.transformers.positions import HOOK_POINTS
-from attention_core.hosts.transformers.saving import load, write_config
+from attention_core.hosts.transformers.saving import load
 
 __all__ = ["HOST", "FilteredInterface", "load"]
 
@@ -16,5 +16,4 @@ HOST = HostLibrary(
     find_adapter=make_adapter,
     is_cross_attention=is_cross_attention,
     pads_tokens=True,
-    update_config=write_config,
 )

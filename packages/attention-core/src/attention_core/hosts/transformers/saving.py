@@ -52,7 +52,7 @@ CLASS = """
 class {0}(transformers.{0}):
     from_pretrained = partial(load, transformers.{0})
 """
-_save_config = PretrainedConfig.save_pretrained
+_save_config, _save_model = PretrainedConfig.save_pretrained, PreTrainedModel.save_pretrained
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
@@ -99,17 +99,6 @@ def find_pretrained(model: nn.Module) -> Iterator[Any]:
             yield from find_pretrained(child)
 
 
-def write_config(model: nn.Module) -> None:
-    """Describe in the config of each pretrained model in a model what is attached to it."""
-    for part in find_pretrained(model):
-        if groups := describe_mechanisms(part):
-            setattr(part.config, FIELD, groups[0] if len(groups) == 1 else groups)
-        elif hasattr(part.config, FIELD):
-            delattr(part.config, FIELD)
-            if _list_remote_classes(part.config):
-                del part.config.auto_map
-
-
 def _map_auto_classes(config_class: Any) -> dict[str, str]:
     """Return the class in the folder's code for each of the library's automatic classes."""
     names = [name for name in dir(transformers) if name.startswith("AutoModel")]
@@ -136,7 +125,20 @@ def save_config(config: Any, save_directory: Any, *args: Any, **kwargs: Any) -> 
         (Path(save_directory) / f"{MODULE}.py").write_text(code, encoding="utf-8")
 
 
-PretrainedConfig.save_pretrained = save_config
+@wraps(_save_model)
+def save_model(model: Any, *args: Any, **kwargs: Any) -> None:
+    """Save a model as transformers does, with what is attached to it described in its config."""
+    # when it is saved: what is attached to a part alone, or to a model with the same config
+    if groups := describe_mechanisms(model):
+        setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
+    elif hasattr(model.config, FIELD):
+        delattr(model.config, FIELD)
+        if _list_remote_classes(model.config):
+            del model.config.auto_map
+    _save_model(model, *args, **kwargs)
+
+
+PretrainedConfig.save_pretrained, PreTrainedModel.save_pretrained = save_config, save_model
 
 
 def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:

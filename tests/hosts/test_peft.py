@@ -1,11 +1,12 @@
 """PEFT: adapters train what is attached, before or after them, and save and load it."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
 import transformers as hf
-from attention_core import GFSA, EigenSpectrum, attach, detach, trainable_parameters
+from attention_core import AGF, GFSA, EigenSpectrum, attach, detach, penalties, trainable_parameters
 from attention_core.hosts.transformers import load
 from torch import nn
 
@@ -82,6 +83,16 @@ def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
         model = attach(timm_models.build(), reparam=EigenSpectrum)
         with pytest.raises(ValueError, match=f"EigenSpectrum ties .*{name}"):
             peft.get_peft_model(model, peft.LoraConfig(target_modules=[name]))
+
+
+def test_a_penalty_counts_once_and_modules_of_the_model_keep_their_names():
+    model = nn.ModuleDict({"vit": timm_models.build(), "tokens": nn.Linear(2, 2)})
+    lora = peft.LoraConfig(target_modules=["fc1"], modules_to_save=["tokens"])
+    wrapped = attach(peft.get_peft_model(model, lora), kernel=partial(AGF, gamma=0.1))
+    with penalties(wrapped) as terms:
+        model["vit"](torch.randn(1, 3, timm_models.SIZE, timm_models.SIZE))
+    assert len(terms) == 3
+    assert wrapped.peft_config["default"].modules_to_save == ["attn.kernel", "tokens"]
 
 
 @orders

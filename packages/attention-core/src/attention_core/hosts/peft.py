@@ -30,7 +30,7 @@ def list_parts(model: nn.Module) -> list[str]:
         ".".join(name.split(".")[-2:])
         for name, part in model.named_modules()
         if hasattr(part, "trained_names") and next(part.parameters(), None) is not None
-        if _is_part(name)
+        if name.rpartition(".")[-1] in PARTS
     }
     return sorted(names)
 
@@ -38,7 +38,7 @@ def list_parts(model: nn.Module) -> list[str]:
 def describe_in_config(config: Any, model: nn.Module) -> None:
     """Add what is attached to a model to the config of an adapter, or refuse the adapter."""
     parts = list_parts(model)
-    if lacking := sorted({*filter(_is_part, config.modules_to_save or ())} - {*parts}):
+    if lacking := _list_lacking(config, model):
         raise ValueError(
             f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
             "first, or load both by attention_core.hosts.transformers.load"
@@ -95,14 +95,17 @@ def update_adapters(model: nn.Module) -> None:
         active = tuner.active_adapters
         for name in sorted(tuner.peft_config, key=lambda name: name not in active):
             config = tuner.peft_config[name]
-            kept = [part for part in config.modules_to_save or () if not _is_part(part)]
-            config.modules_to_save, config.attention_core = kept or None, []
+            kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, tuner.model)}
+            config.modules_to_save, config.attention_core = sorted(kept) or None, []
             describe_in_config(config, tuner.model)
             set_additional_trainable_modules(tuner.model, config, {}, name, name in active)
 
 
-def _is_part(name: str) -> bool:
-    return name.rpartition(".")[-1] in PARTS
+def _list_lacking(config: Any, model: nn.Module) -> list[str]:
+    """Return the parts of mechanisms that an adapter saves, and no module of the model is named."""
+    paths = [f".{name}" for name, _ in model.named_modules()]
+    parts = [name for name in config.modules_to_save or () if name.rpartition(".")[-1] in PARTS]
+    return [part for part in parts if not any(path.endswith(f".{part}") for path in paths)]
 
 
 # PEFT advises an upgrade where it meets a field of a config that it does not have

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from attention_core.hosts.adapter import make_empty
 from attention_core.operators import apply_operator, average
 
 # what changes a layer of a cache beside `update`
@@ -41,6 +42,7 @@ def make_filter_layer(layer_class: Any) -> Any:
     body: dict[str, Any] = {name: change_rows(getattr(layer_class, name)) for name in names}
     # transformers registers a class that names its type
     body |= {"host_class": layer_class, "_layer_type": None}
+    body["__reduce__"] = lambda layer: (make_empty, (make_filter_layer, layer_class), vars(layer))
     return type(f"Filter{layer_class.__name__}", (layer_class,), body)
 
 

@@ -95,9 +95,10 @@ def test_attach_logs_what_it_attached(caplog):
 
 def test_an_optimizer_that_exists_trains_what_is_attached():
     model = build()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.3)
+    optimizer = torch.optim.AdamW(model.named_parameters(), lr=0.1, weight_decay=0.3)
     attach(model, GFSA, where=OwnAttention, optimizer=optimizer)
     old, new = optimizer.param_groups
+    assert new["param_names"] == ["0.filter.wK", "1.filter.wK"]
     assert [w.data_ptr() for w in new["params"]] == [m.filter.wK.data_ptr() for m in model]
     assert (old["weight_decay"], new["weight_decay"], new["lr"]) == (0.3, 0.0, 0.1)
     model(torch.randn(2, 5, 12)).square().sum().backward()

@@ -139,8 +139,8 @@ def attach(
         _watch_peft()
         _update_configs(model)
         _add_to_optimizer(model, optimizer)
-    if found:
-        warn_unsupported_attention(model)
+        if found:
+            warn_unsupported_attention(model)
     _log_attached(model, new, selected, len(found))
     return model
 
@@ -180,10 +180,11 @@ def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None)
     if optimizer is None:
         return
     known = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
-    new = [weight for weight in trainable_parameters(model).values() if id(weight) not in known]
+    new = {k: w for k, w in trainable_parameters(model).items() if id(w) not in known}
     if new:
+        weights = new.items() if "param_names" in optimizer.param_groups[0] else new.values()
         decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
-        optimizer.add_param_group({"params": new, **decay})
+        optimizer.add_param_group({"params": [*weights], **decay})
 
 
 @cache

@@ -51,7 +51,11 @@ def test_tokens_that_leak_the_future_are_refused(x, tokens):
     layer = SelfAttention(DIM, HEADS, tokens=tokens)
     with pytest.raises(ValueError, match="would leak future tokens: it cannot be causal"):
         layer(x, is_causal=True)
-    SelfAttention(DIM, HEADS, tokens=LayerScale)(x, is_causal=True)
+    past = torch.ones(N, N).tril().bool()[None]
+    with pytest.raises(ValueError, match="the mask keeps tokens apart that"):
+        layer(x, past)
+    for mask in ({"is_causal": True}, {"mask": past}):
+        SelfAttention(DIM, HEADS, tokens=LayerScale)(x, **mask)
 
 
 def randomized(**slots) -> SelfAttention:
@@ -87,7 +91,7 @@ def test_tokens_get_a_key_mask_of_any_shape(x, valid):
     assert_close(layer(x, additive), expected)
     bias = additive.expand(B, HEADS, N, N).contiguous()
     assert_close(layer(x, bias, valid_mask=valid), expected)
-    assert not torch.allclose(layer(x, bias), expected)
+    assert_close(layer(x, bias), expected)
     with pytest.raises(ValueError, match="a mask must be boolean"):
         layer(x, valid.float())
 

@@ -123,6 +123,8 @@ def test_calls_without_a_square_map_are_refused():
     layer, x = build_layer(), torch.randn(2, N, WIDTH).double()
     with pytest.raises(ValueError, match="called as cross-attention"):
         layer(x, x + 1, x + 1)
+    stock, given = detach(copy.deepcopy(layer)), (x + 1, x + 1, x)  # DETR's positions, not in v
+    assert_close(attach(copy.deepcopy(stock), GFSA)(*given), stock(*given))
     with pytest.raises(ValueError, match="is_causal is a hint on attn_mask"):
         layer(x, x, x, is_causal=True)
     nested = torch.nested.nested_tensor([x[0], x[1, :3]])
@@ -139,6 +141,6 @@ def test_functions_of_tokens_see_the_padding_in_both_layouts():
         short = src.narrow(axis, 0, 5).narrow(1 - axis, 1, 1)
         whole = model(**inputs).narrow(1 - axis, 1, 1).narrow(axis, 0, 5)
         assert_close(whole, model(short))
-        with pytest.raises(ValueError, match="FeatScale needs a batch of sequences without"):
+        with pytest.raises(ValueError, match="attn_mask hides tokens that FeatScale would mix"):
             model(src, mask=CAUSAL)
     attach(build_encoder(), tokens=LayerScale, position="norms")

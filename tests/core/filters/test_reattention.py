@@ -46,7 +46,8 @@ def test_refuses_what_it_cannot_mix():
 
 
 @pytest.mark.parametrize(
-    "masked", [{"is_causal": True}, {"mask": torch.ones(B, 1, 1, N, dtype=torch.bool)}]
+    "masked",
+    [{"is_causal": True}, *({"mask": mask} for mask in (torch.arange(N) > 1, torch.eye(N) * -1e9))],
 )
 def test_tells_that_it_sees_what_a_mask_forbids(masked):
     (q, k, v), filter = qkv(), ReAttention(H).double()

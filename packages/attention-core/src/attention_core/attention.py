@@ -17,7 +17,8 @@ from attention_core.checks import (
 )
 from attention_core.filters.plain import Plain
 from attention_core.kernels.common import at_least_float32, autocast_disabled, postprocess
-from attention_core.operators import Operator, Softmax, allowed_pairs
+from attention_core.mechanism import find_allowed_tokens
+from attention_core.operators import Operator, Softmax
 from attention_core.tokens.layerscale import LayerScale
 
 
@@ -27,8 +28,8 @@ class SelfAttention(nn.Module):
     .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
 
     Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask that
-    broadcasts to (B, H, N, N), boolean or additive. `tokens` needs the valid tokens: they come
-    from the mask if it is the same for all queries, else from `valid_mask` (B, N).
+    broadcasts to (B, H, N, N), boolean or additive. `tokens` gets the valid tokens, of `valid_mask`
+    (B, N) or else of the mask; ValueError if this keeps tokens apart that they would mix.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 
@@ -98,7 +99,10 @@ class SelfAttention(nn.Module):
         z = self.proj(z.transpose(1, 2).flatten(2))  # (B, N, D)
         if self.tokens is None:
             return z
-        return self.tokens(z, _find_valid_tokens(mask) if valid_mask is None else valid_mask)
+        if valid_mask is None and mask is not None and not isinstance(self.tokens, LayerScale):
+            name = type(self.tokens).__name__
+            valid_mask = mask if mask.ndim == 2 else find_allowed_tokens(mask, name)
+        return self.tokens(z, valid_mask)
 
     def _attend(self, qkv: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
@@ -120,12 +124,6 @@ class SelfAttention(nn.Module):
         if is_causal:
             raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
         return self.kernel(q, k, x, mask)
-
-
-def _find_valid_tokens(mask: Tensor | None) -> Tensor | None:
-    if mask is None or mask.ndim == 2:
-        return mask
-    return allowed_pairs(mask)[:, 0, 0] if mask.ndim == 4 and mask.shape[1:3] == (1, 1) else None
 
 
 @contextmanager
@@ -150,7 +148,8 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
         terms.append(kernel.penalty(operator))
 
     check_models("penalties", model=model)
-    kernels = [module for module in model.modules() if hasattr(module, "penalty")]
+    # PEFT's wrapper of a kernel shows the kernel's attributes, but not in its class
+    kernels = [module for module in model.modules() if hasattr(type(module), "penalty")]
     handles = [kernel.register_forward_hook(record) for kernel in kernels]
     try:
         yield terms

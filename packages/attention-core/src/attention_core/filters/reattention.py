@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_finite, check_sizes
-from attention_core.operators import Operator, propagate
+from attention_core.operators import Operator, allowed_pairs, propagate
 
 
 class ReAttention(nn.Module):
@@ -45,8 +45,10 @@ class ReAttention(nn.Module):
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Form the map, mix its heads, normalize, apply."""
         mask = getattr(A, "mask", None)
-        masked = getattr(A, "is_causal", False) or (mask is not None and mask.dtype == torch.bool)
-        if masked and not torch.compiler.is_compiling():
+        # a compiler cannot branch on a value
+        if not torch.compiler.is_compiling() and (
+            getattr(A, "is_causal", False) or (mask is not None and not allowed_pairs(mask).all())
+        ):
             warnings.warn(
                 "re-attention fills pairs that a mask forbids: tokens see padding or the future",
                 stacklevel=2,

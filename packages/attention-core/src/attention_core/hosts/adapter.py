@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.operators import allowed_pairs
+from attention_core.mechanism import find_allowed_tokens
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
@@ -97,17 +97,11 @@ def apply_kernel(
     if is_causal:
         raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
     if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
-        pairs = allowed_pairs(mask)
-        mask = pairs[..., :1, :]
-        # a compiler cannot branch on a value
-        if not torch.compiler.is_compiling() and (pairs != mask).any():
-            raise ValueError(
-                f"the mask of {type(kernel).__name__} may depend on keys alone, not on queries"
-            )
+        mask = find_allowed_tokens(mask, type(kernel).__name__)[:, None, None]
     return kernel(*qk, x, mask)
 
 
-def check_self_attention(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise ValueError for keys or values of other tokens than the queries."""
-    if not all(other is q or torch.equal(other, q) for other in (k, v)):
+def check_self_attention(q: Tensor, *others: Tensor) -> None:
+    """Raise ValueError for keys, or other inputs, of other tokens than the queries."""
+    if not all(other is q or torch.equal(other, q) for other in others):
         raise ValueError("called as cross-attention, which stays Plain: its map has no powers")

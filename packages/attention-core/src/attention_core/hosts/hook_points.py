@@ -7,10 +7,9 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from attention_core.operators import allowed_pairs
+from attention_core.mechanism import find_allowed_tokens
 from attention_core.tokens.layerscale import LayerScale
 
 Position = Literal["attention", "window", "branches", "norms", "residual"]
@@ -121,12 +120,11 @@ def insert_tokens(
     if point.attention is not None and not isinstance(tokens, LayerScale):
         attention = module.get_submodule(point.attention)
         args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
-        name = next((name for name in MASK_ARGS if name in args), None)
-        if name is None:  # an older timm, without masks
+        if not {*MASK_ARGS} & {*args}:  # an older timm, without masks
             return
         # each call finds its own modules: nn.DataParallel calls several copies at once, which
         # share what a hook holds
-        record = partial(_record_mask, name, args.index(name), type(tokens).__name__)
+        record = partial(_record_mask, args, type(tokens).__name__)
         target.tokens_hooks += [
             module.register_forward_pre_hook(partial(_link_attention, point)),
             # not the model's first mask: a recomputed (checkpointed) layer records its own again
@@ -143,7 +141,7 @@ def add_mask_checks(model: nn.Module, tokens: nn.Module, position: Position) -> 
         host_class = find_host_class(module)
         args = list(inspect.signature(host_class.forward).parameters)[1:]
         if host_class.__module__.startswith("timm") and {"x", PAIRS} <= {*args}:
-            check = partial(_check_mask, args.index(PAIRS), type(tokens).__name__, position)
+            check = partial(_check_mask, args, type(tokens).__name__, position)
             hook = module.register_forward_pre_hook(check, with_kwargs=True)
             module.tokens_hooks = [*getattr(module, "tokens_hooks", []), hook]
 
@@ -165,35 +163,27 @@ def _link_attention(point: HookPoint, module: nn.Module, args: tuple[Any, ...]) 
     target.tokens_attention = (module.get_submodule(point.attention or ""),)
 
 
-def _record_mask(name: str, i: int, tokens: str, module: Any, args: Any, kwargs: Any) -> None:
-    mask = args[i] if i < len(args) else kwargs.get(name)
-    if name == PAIRS and kwargs.get("is_causal"):
+def _record_mask(names: list[str], tokens: str, module: Any, args: Any, kwargs: Any) -> None:
+    given = dict(zip(names, args, strict=False)) | kwargs
+    name = next(name for name in MASK_ARGS if name in names)
+    if name == PAIRS and given.get("is_causal"):
         raise ValueError(f"{tokens} would leak future tokens: {ONLY_LAYERSCALE} in a causal call")
-    module.tokens_valid_mask = None if mask is None else _find_valid_tokens(name, mask, tokens)
+    if name == PADDING and given.get(PAIRS) is not None:
+        raise ValueError(f"{PAIRS} hides tokens that {tokens} would mix: {ONLY_LAYERSCALE}")
+    valid = mask = given.get(name)
+    if mask is not None and name == PADDING:
+        valid = ~mask.bool().reshape(-1, mask.shape[-1])
+    elif mask is not None:
+        is_padding = mask.ndim == 2 and name != PAIRS
+        valid = mask.bool() if is_padding else find_allowed_tokens(mask, tokens)
+    module.tokens_valid_mask = valid
 
 
-def _find_valid_tokens(name: str, mask: Tensor, tokens: str) -> Tensor:
-    """Return the mask (B, N) of the tokens that some query may attend to."""
-    if name == PADDING:
-        return ~mask.bool()
-    if mask.ndim == 2 and name != PAIRS:
-        return mask.bool()
-    pairs = allowed_pairs(mask).reshape((1,) * (4 - mask.ndim) + mask.shape)[:, 0]
-    if pairs.stride(-2) == 0 or pairs.shape[-2] == 1:
-        return pairs[:, -1]
-    valid = pairs.any(-2)
-    # a query that is padding itself may see nothing; a compiler cannot branch on a value
-    differ = (pairs != valid.unsqueeze(-2)) & pairs.any(-1, keepdim=True)
-    if not torch.compiler.is_compiling() and differ.any():
-        raise ValueError(
-            f"the attention mask keeps tokens apart that {tokens} would mix: {ONLY_LAYERSCALE}"
-        )
-    return valid
-
-
-def _check_mask(i: int, tokens: str, position: str, module: Any, args: Any, kwargs: Any) -> None:
-    mask = args[i] if i < len(args) else kwargs.get(PAIRS)
-    if mask is not None or kwargs.get("is_causal"):
+def _check_mask(
+    names: list[str], tokens: str, position: str, module: Any, args: Any, kwargs: Any
+) -> None:
+    given = dict(zip(names, args, strict=False)) | kwargs
+    if given.get(PAIRS) is not None or given.get("is_causal"):
         raise ValueError(
             f"{tokens} at position {position!r} cannot see the mask of attention, and would mix "
             f"what it hides: {ONLY_LAYERSCALE}"

@@ -13,15 +13,9 @@ from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
 from attention_core.filters import has_dropout_on_H
-from attention_core.hosts.adapter import (
-    Filtered,
-    check_self_attention,
-    find_active,
-    form_filtered_map,
-)
-from attention_core.hosts.hook_points import ONLY_LAYERSCALE, HookPoint, HostLibrary
+from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
+from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
-from attention_core.tokens import LayerScale
 
 
 class FilteredSpeechAttention(Filtered, MultiheadAttention):
@@ -54,7 +48,7 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Attend as speechbrain does, with the filter between the map and the values."""
         att = self.att
-        _check_inputs(query, key, value, attn_mask, att.out_proj)
+        check_self_attention(query, key, value)
         bias, ignored = _split_masks(attn_mask, key_padding_mask, att.num_heads)
         added, _ = _split_masks(pos_embs, None, att.num_heads)
         if added is not None:
@@ -96,7 +90,7 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         return_attn_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor | None]:
         """Attend as speechbrain does, with the filter between the map and the values."""
-        _check_inputs(query, key, value, attn_mask, self.out_proj)
+        check_self_attention(query, key, value)
         bias, ignored = _split_masks(attn_mask, key_padding_mask, self.num_heads)
         qkv = F.linear(query, self.in_proj_weight)
         # (B, N, heads, d)
@@ -130,18 +124,6 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         A = drop(F.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)))
         # a row without any key is NaN up to here
         return A if ignored is None else A.masked_fill(ignored, 0.0)
-
-
-def _check_inputs(
-    q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, proj: nn.Module
-) -> None:
-    check_self_attention(q, k, v)
-    tokens = find_active(getattr(proj, "tokens", None))
-    if attn_mask is not None and not isinstance(tokens, LayerScale | None):
-        raise ValueError(
-            f"attn_mask hides frames from each other, and {type(tokens).__name__} would mix them: "
-            f"{ONLY_LAYERSCALE}"
-        )
 
 
 def _split_masks(

@@ -18,18 +18,11 @@ from attention_core.hosts.adapter import (
     Filtered,
     apply_kernel,
     check_self_attention,
-    find_active,
     form_filtered_map,
 )
-from attention_core.hosts.hook_points import (
-    ONLY_LAYERSCALE,
-    HookPoint,
-    HostLibrary,
-    has_cross_attention_name,
-)
+from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Softmax
-from attention_core.tokens.layerscale import LayerScale
 
 
 class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
@@ -76,7 +69,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend as torch does, with the filter between the map and the values."""
-        self._check_inputs(query, key, value, attn_mask, is_causal)
+        self._check_inputs(query, key, attn_mask, is_causal)
         q, k, v = self._project_inputs(query, key, value)
         dropout = self.dropout if self.training else 0.0
         mask = _merge_masks(attn_mask, key_padding_mask, q)
@@ -96,7 +89,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         return y if self.batch_first else y.transpose(0, 1), maps
 
     def _check_inputs(
-        self, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, is_causal: bool
+        self, q: Tensor, k: Tensor, attn_mask: Tensor | None, is_causal: bool
     ) -> None:
         if q.is_nested:
             raise ValueError(
@@ -104,15 +97,9 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
                 "make it with enable_nested_tensor=False"
             )
         if not isinstance(self.filter, Plain):
-            check_self_attention(q, k, v)
+            check_self_attention(q, k)  # DETR adds positions to these two alone
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
-        tokens = find_active(getattr(self.out_proj, "tokens", None))
-        if (attn_mask is not None or q.ndim == 2) and not isinstance(tokens, LayerScale | None):
-            raise ValueError(
-                f"{type(tokens).__name__} needs a batch of sequences without attn_mask, whose "
-                f"hidden tokens it would mix: {ONLY_LAYERSCALE}"
-            )
 
     def _project_inputs(self, *inputs: Tensor) -> list[Tensor]:
         """Return q, k and v as (B, H, N, d)."""

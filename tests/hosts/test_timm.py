@@ -8,10 +8,11 @@ import timm
 import torch
 import torch.nn.functional as F
 from attention_core import AGF, EigenSpectrum, attach, detach, spectral
-from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain
+from attention_core.filters import GFSA, AttnScale, CenteredAttention, Plain, dropout_on_H
 from attention_core.hosts.hook_points import find_positions
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from timm.layers.attention import Attention
+from timm.models.swin_transformer_v2 import WindowAttention
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -42,11 +43,27 @@ def test_a_gated_layer_is_timms_bit_for_bit():
 @pytest.mark.parametrize("family", ["cait", "swin"])
 def test_a_filter_is_the_reference_on_the_hosts_own_map(x, family):
     model = attach(build(family).double(), partial(GFSA, K=4, w0=0.2, wK=0.3))
-    calls = record_calls(filters(model), lambda: model(x.double()))
+    calls = record_calls(filters(model), partial(model, x.double()))
     for ((A, v), Hv), filter in zip(calls, filters(model), strict=True):
         weights = [w.view(-1, 1, 1) for w in (filter.w0, filter.w1, filter.wK)]
         H = reference.gfsa(spectral.matrix(Plain(), A), None, weights, 4)
         assert_close(Hv, H.double() @ v)
+
+
+def test_dropout_on_h_takes_the_place_of_that_on_the_map(x):
+    def make(num_heads: int) -> GFSA:
+        return dropout_on_H(GFSA(num_heads))
+
+    for family, fused in (("cait", True), ("swin", True), ("swin", False)):
+        model = attach(build(family, attn_drop_rate=0.5).double(), make).train()
+        for module in filtered_modules(model).values():
+            module.fused_attn = fused
+        for (A, identity), _ in record_calls(filters(model), partial(model, x.double())):
+            assert A.rate == 0.5
+            assert (A @ identity).all()
+    forming = attach(WindowAttention(12, (2, 3), 3, attn_drop=0.5), make)
+    with pytest.raises(ValueError, match="dropout_on_H cannot act"):
+        forming(torch.randn(4, 6, 12))
 
 
 @all_families

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import apply_kernel
+from attention_core.hosts.adapter import apply_kernel, find_H_dropout
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
 from attention_core.operators.base import allowed_pairs
@@ -99,6 +99,8 @@ class FilterMap(TorchFunctionMode):
         elif func in TRANSPOSES and set(args[1:]) <= {-1, -2, y.ndim - 1, y.ndim - 2}:
             self.formed.append(formed._replace(tensor=y, is_transposed=True))
         elif func.__name__ in MAP_FUNCTIONS and not formed.is_transposed:
+            if func is F.dropout and y is not args[0] and find_H_dropout(self.module, 1.0):
+                raise ValueError(f"{self.owner} drops entries of its map: dropout_on_H cannot act")
             is_map = y.ndim >= MERGED_AXES and y.shape[-2:] == formed.map.shape[-2:]
             self.formed.extend([FormedMap(y, y, formed.logits)] if is_map else [])
 

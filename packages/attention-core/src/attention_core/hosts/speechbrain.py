@@ -12,8 +12,12 @@ import torch.nn.functional as F
 from speechbrain.nnet.attention import MultiheadAttention, RelPosMHAXL
 from torch import Tensor, nn
 
-from attention_core.filters import has_dropout_on_H
-from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
+from attention_core.hosts.adapter import (
+    Filtered,
+    check_self_attention,
+    find_H_dropout,
+    form_filtered_map,
+)
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.operators import Host, Softmax, allowed_pairs
 
@@ -101,11 +105,10 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         logits = self._compute_logits(q, k, pos_embs)
         if bias is not None:
             logits = logits + bias
-        drops_later = self.training and has_dropout_on_H(self.filter)
-        drop = nn.Identity() if drops_later else self.dropout_att
+        rate = find_H_dropout(self, self.dropout_att.p)
+        drop = nn.Identity() if rate else self.dropout_att
         formed = self._form_map(logits, ignored, drop).to(v.dtype)
         uniform = Softmax(k, k, None if ignored is None else ~ignored)
-        rate = self.dropout_att.p if drops_later else 0.0
         A = Host(formed.__matmul__, like=v, average=uniform.average, dropout=rate)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
         maps = form_filtered_map(self.filter, A) if return_attn_weights else None

@@ -1,8 +1,8 @@
 """Adapters for timm, https://github.com/huggingface/pytorch-image-models
 
 Each adapter follows its host step by step, and equals it bit for bit with a Plain filter. Dropout
-acts on the map, as in timm; the fused adapter draws a new mask for each application. The released
-GFSA code drops entries of H instead, which is the same at the recipes' attn_drop 0.
+acts on the map, as in timm; the fused adapter draws a new mask for each application. After
+`filters.dropout_on_H` it acts on H, as in the released GFSA code.
 """
 
 from functools import partial
@@ -13,7 +13,7 @@ from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
-from attention_core.hosts.adapter import Filtered, apply_kernel, show_map
+from attention_core.hosts.adapter import Filtered, apply_kernel, find_H_dropout, show_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
@@ -68,8 +68,10 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
         heads = (self.num_heads, D // self.num_heads)  # -1 fails for a batch without images
         qkv = self.qkv(x).reshape(B, N, 3, *heads).permute(2, 0, 3, 1, 4)
         q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
-        A = _mix_heads(self.proj_l, q @ k.mT).softmax(-1)
-        A = self.attn_drop(_mix_heads(self.proj_w, A))
+        A: Any = _mix_heads(self.proj_l, q @ k.mT).softmax(-1)
+        A = _mix_heads(self.proj_w, A)
+        rate = find_H_dropout(self, self.attn_drop.p)
+        A = Host(A.__matmul__, like=v, dropout=rate) if rate else self.attn_drop(A)
         return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).reshape(B, N, D)))
 
 
@@ -87,14 +89,16 @@ class FilteredWindows(Filtered, WindowAttention):
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B windows, H, N, d)
         average = None if mask is None else partial(_average_region, mask == 0)
-        bias = self._get_rel_pos_bias()
+        bias, rate = self._get_rel_pos_bias(), find_H_dropout(self, self.attn_drop.p)
         if self.fused_attn:
             bias = _add_window_mask(bias.expand(len(q), -1, -1, -1), mask)
-            attn, p = F.scaled_dot_product_attention, self.attn_drop.p if self.training else 0.0
-            A = Host(lambda u: attn(q, k, u, bias, p), like=v, average=average)
+            p = self.attn_drop.p if self.training and not rate else 0.0
+            attn = F.scaled_dot_product_attention
+            A = Host(lambda u: attn(q, k, u, bias, p), v, average, rate)
         else:
+            drop = nn.Identity() if rate else self.attn_drop
             logits = _add_window_mask(q * self.scale @ k.mT + bias, mask)
-            A = Host(self.attn_drop(self.softmax(logits)).__matmul__, like=v, average=average)
+            A = Host(drop(self.softmax(logits)).__matmul__, v, average, rate)
         return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).flatten(2)))
 
 

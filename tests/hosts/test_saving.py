@@ -25,6 +25,7 @@ from attention_core import (
     save_mechanism,
     trainable_parameters,
 )
+from attention_core.filters import dropout_on_H, has_dropout_on_H
 from attention_core.hosts.saving import describe_part
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -39,6 +40,7 @@ BAND = partial(EigenSpectrum, kind="band-pass", eps=0.3)
 CONTRAST = partial(ContraNorm, scale=0.3, positive=True, learnable=True)
 CHANGES = {
     "filter": {"make_filter": partial(GFSA, K=5, learn=("w0", "wK")), "layers": "1:"},
+    "dropout": {"make_filter": lambda heads: dropout_on_H(GFSA(heads))},
     "kernel": {"kernel": partial(AGF, K=3, gamma=0.1), "layers": [0, 2]},
     "kernel and filter": {"kernel": AGF, "make_filter": AttnScale},
     "attention": {"tokens": FeatScale},
@@ -64,6 +66,8 @@ def test_another_model_of_the_same_weights_gives_the_same_output(change, x, tmp_
     save_mechanism(ours, tmp_path)
     again = load_mechanism(stock, tmp_path)
     assert torch.equal(again(x), ours(x))
+    for each, kept in zip(filters(ours), filters(again), strict=True):
+        assert has_dropout_on_H(each) == has_dropout_on_H(kept)
     assert list(again.state_dict()) == list(ours.state_dict())
     assert trainable_parameters(again).keys() == trainable_parameters(ours).keys()
 
@@ -219,7 +223,11 @@ def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(tmp_path, stranger)
 def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no mechanism: attach one first"):
         save_mechanism(build(), tmp_path)
+    with pytest.raises(ValueError, match="there is no folder runs/gfsa here"):
+        load_mechanism(build(), "runs/gfsa")
     save_mechanism(attach(build(), reparam=BAND), tmp_path)
+    with pytest.raises(ValueError, match="is of 3 layers, this model of 4"):
+        load_mechanism(build(depth=4), tmp_path)
     other = build(embed_dim=96)
     weights = copy.deepcopy(other.state_dict())
     with pytest.raises(ValueError, match="another width or number of heads"):

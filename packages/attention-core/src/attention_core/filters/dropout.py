@@ -17,6 +17,7 @@ def share_dropout(filter: nn.Module) -> nn.Module:
 
     Source: https://github.com/jeongwhanchoi/GFSA (NLP, Graph)
     """
+    filter.dropout_mask = "shared"  # type: ignore[assignment]
     filter.register_forward_pre_hook(_share_dropout)
     return filter
 
@@ -37,6 +38,7 @@ def dropout_on_H(filter: nn.Module) -> nn.Module:
     Source: https://github.com/jeongwhanchoi/GFSA (Image, Speech, Code)
     """
     if not isinstance(filter, Plain):
+        filter.dropout_mask = "filtered"  # type: ignore[assignment]
         filter.register_forward_pre_hook(_pass_identity)
         filter.register_forward_hook(_apply_dropped)
     return filter
@@ -44,7 +46,7 @@ def dropout_on_H(filter: nn.Module) -> nn.Module:
 
 def has_dropout_on_H(filter: nn.Module) -> bool:
     """Return True where `dropout_on_H` has changed the filter: its host then drops nothing."""
-    return _pass_identity in filter._forward_pre_hooks.values()
+    return getattr(filter, "dropout_mask", None) == "filtered"
 
 
 class _MapWithValues(Host):

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from attention_core.checks import check_models
-from attention_core.filters.plain import Plain
+from attention_core.filters import Plain, dropout_on_H, share_dropout
 from attention_core.hosts.adapter import Filtered, find_active
 from attention_core.hosts.attach import Model, attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
@@ -51,7 +51,9 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     check_models("save_mechanism", model=model)
     groups = describe_mechanisms(model)
     if not groups:
-        raise ValueError(f"{type(model).__name__} has no mechanism: attach one first")
+        raise ValueError(
+            f"{type(model).__name__} has no mechanism: attach one first (SelfAttention: state_dict)"
+        )
     for part in chain.from_iterable(group.values() for group in groups):
         if isinstance(part, dict) and "init_args" not in part:
             raise ValueError(
@@ -66,6 +68,7 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         for key, t in _list_tensors(model, groups).items()
     }
     import_module("safetensors.torch").save_file(states, path / WEIGHTS)
+    groups = [group | {"num_layers": _count_layers(model, group)} for group in groups]
     described = {"model": type(model).__name__, "groups": groups}
     (path / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     parts = [part for part in model.modules() if hasattr(part, "trained_names")]
@@ -98,7 +101,10 @@ def load_mechanism(
     with convert_errors(str(folder)):
         if not Path(folder).exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(folder)):
             download = import_module("huggingface_hub").snapshot_download
-            folder = download(str(folder), allow_patterns="mechanism.*")
+            try:
+                folder = download(str(folder), allow_patterns="mechanism.*")
+            except OSError as error:
+                raise ValueError(f"there is no folder {folder} here or on the hub") from error
         for name in (DESCRIPTION, WEIGHTS):
             if not (Path(folder) / name).is_file():
                 raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
@@ -114,6 +120,13 @@ def load_mechanism(
             for key, tensor in own.items():
                 fill_tensor(tensor, saved[key], key, str(folder))
     return model
+
+
+def _count_layers(model: nn.Module, group: dict[str, Any]) -> int:
+    """Return how many layers a model has of the kind of a group."""
+    if "tokens" in group:
+        return len(find_positions(model, group["position"])[0])
+    return len(_find_layers(model, group.get("where")))
 
 
 def _list_tensors(model: nn.Module, groups: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -230,7 +243,9 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
     package = import_module(part_class.__module__.partition(".")[0])
     is_public = getattr(package, part_class.__name__, None) is part_class
     home = package.__name__ if is_public else part_class.__module__
-    path = {"class_path": f"{home}.{part_class.__qualname__}"}
+    path: dict[str, Any] = {"class_path": f"{home}.{part_class.__qualname__}"}
+    if hasattr(part, "dropout_mask"):
+        path["dropout_mask"] = part.dropout_mask
     try:
         return path | {"init_args": json.loads(json.dumps(args))}
     except TypeError:  # an argument is not stored, or is not JSON
@@ -250,6 +265,8 @@ def attach_groups(
         if "position" in group:
             made["position"] = group["position"]
         attach(model, made.pop("filter", Plain), group["layers"], where=group.get("where"), **made)
+        if (count := _count_layers(model, group)) != group.get("num_layers", count):
+            raise ValueError(f"{source} is of {group['num_layers']} layers, this model of {count}")
 
 
 def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> Any:
@@ -268,4 +285,8 @@ def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> 
     part_class = getattr(import_module(home), class_name, None)
     if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
         raise ValueError(f"{name} is no filter or function of tokens")
-    return partial(part_class, **part["init_args"])
+    make = partial(part_class, **part["init_args"])
+    if "dropout_mask" not in part:
+        return make
+    change = {"shared": share_dropout, "filtered": dropout_on_H}[part["dropout_mask"]]
+    return lambda num_heads: change(make(num_heads))

@@ -81,7 +81,7 @@ def attach(
         model: a model that no wrapper holds yet (DistributedDataParallel, FSDP, TorchScript).
         filter: makes the filter of a layer from its number of heads. This factory, and those
             below, may be the name of a class: "gfsa".
-        layers: a Python slice as text, a slice, an index or a sequence of indices of the
+        layers: a Python slice as text, a slice, an index or several indices of the
             self-attention layers in model order, encoder before decoder (of the norms if
             `position` is "norms"). Cross-attention stays Plain.
         kernel: makes what replaces the softmax, from the number of channels and of heads.
@@ -217,7 +217,7 @@ def _log_attached(
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that the mechanisms of a model train, by their names in it.
+    """Return the parameters that `attach` gave a model and that are trained, by their names.
 
     A method that freezes a model freezes these too: `requires_grad_()` trains them again. An
     optimizer should not decay them: their identity is not zero.

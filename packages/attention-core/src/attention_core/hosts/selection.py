@@ -3,7 +3,7 @@
 import operator
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,7 @@ from attention_core.hosts.hook_points import (
     find_import_path,
 )
 
-Layers = str | int | slice | Sequence[int]
+Layers = str | int | slice | Collection[int]
 Where = str | type[nn.Module] | Callable[[nn.Module], bool]
 _SLICE = re.compile(r"\s*(-?\d+)?(:(-?\d+)?){1,2}\s*")
 _ATTENTION_NAME = re.compile(r"Attention|Attn|MHA")
@@ -34,9 +34,11 @@ _WRAPPERS = ("torch.nn.parallel.distributed", "torch.distributed", "torch.jit")
 
 def select_layers(layers: Layers, depth: int) -> Sequence[int]:
     """Return the indices of the selected ones of `depth` layers; see `attach`."""
-    given: Sequence[Any] = layers if isinstance(layers, Sequence) else [layers]
+    given: Any = layers
     if isinstance(layers, str | slice):
         given = range(depth)[_parse_slice(layers)]
+    elif not hasattr(layers, "__iter__") or getattr(layers, "ndim", 1) == 0:
+        given = [layers]
     if any(isinstance(i, bool) or not hasattr(i, "__index__") for i in given):
         raise TypeError(
             'layers must be a slice, such as ":", "1::2" or "6:" as text, an index, or a list or '

@@ -64,9 +64,14 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     the classes, as `package.Class`, that may be imported besides those of attention_core.
     transformers leaves weights uninitialized that a file lacks, so the stock model comes first.
     """
-    hub = {key: value for key, value in kwargs.items() if key in HUB_KWARGS}
+    if kwargs.get("variant"):
+        raise ValueError(f"load reads {WEIGHTS} alone: leave out variant")
+    hub = {k: v for k, v in kwargs.items() if k in HUB_KWARGS}
     adapter = _read_json(path, ADAPTER, hub)
     base = adapter.get("base_model_name_or_path", path)
+    if adapter:  # these tell its place, not that of the base model
+        kwargs = {k: v for k, v in kwargs.items() if k not in ("revision", "subfolder")}
+    base_hub = {k: v for k, v in hub.items() if k in kwargs}
     # transformers asks each module in a model which weights it need not report
     with patch.object(nn.Module, "_keys_to_ignore_on_load_unexpected", [ATTACHED], create=True):
         model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
@@ -81,13 +86,15 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
             stock = {k: w.clone() for k, w in part.state_dict().items() if is_drawn}
             attach_groups(part, groups, str(base), trust)
             part.load_state_dict(stock, strict=False)
-            _load_weights(part, part.config.name_or_path or base, hub)
+            _load_weights(part, part.config.name_or_path or base, base_hub)
     if not restored and not adapter.get(FIELD):
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
     if adapter.get(FIELD) and not restored:
         with convert_errors(str(path)):
             attach_groups(model, adapter[FIELD], str(path), trust)
-    return import_module("peft").PeftModel.from_pretrained(model, path) if adapter else model
+    if adapter:
+        model = import_module("peft").PeftModel.from_pretrained(model, path, **hub)
+    return model
 
 
 def find_pretrained(model: nn.Module) -> Iterator[Any]:

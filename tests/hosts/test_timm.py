@@ -155,7 +155,7 @@ def test_featscale_sees_a_mask_of_keys_and_refuses_others():
 @pytest.mark.parametrize("position", ["branches", "norms"])
 def test_tokens_that_see_no_mask_refuse_one(position):
     model = attach(build(), tokens=partial(ContraNorm, scale=0.1), position=position)
-    with pytest.raises(ValueError, match=f"position '{position}' cannot see the mask"):
+    with pytest.raises(ValueError, match=f"position '{position}' does not see attn_mask"):
         model.blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
     detach(model).blocks[0](torch.randn(2, 7, 192), attn_mask=torch.ones(7, 7, dtype=torch.bool))
 

@@ -106,12 +106,6 @@ class SelfAttention(nn.Module):
 
     def _attend(self, qkv: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
-        A = self._build_operator(q, k, x, mask, is_causal)
-        return postprocess(self.kernel, self.filter(A, v))
-
-    def _build_operator(
-        self, q: Tensor, k: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool
-    ) -> Operator:
         if mask is not None and mask.ndim <= 2:
             if mask.ndim != 2 or mask.dtype != torch.bool or mask.shape[1] != x.shape[1]:
                 raise ValueError(
@@ -120,10 +114,12 @@ class SelfAttention(nn.Module):
                 )
             mask = mask[:, None, None, :]
         if self.kernel is None:
-            return Softmax(q, k, mask, is_causal, self.dropout if self.training else 0.0)
-        if is_causal:
+            A: Any = Softmax(q, k, mask, is_causal, self.dropout if self.training else 0.0)
+        elif is_causal:
             raise ValueError(f"{type(self.kernel).__name__} is bidirectional: it cannot be causal")
-        return self.kernel(q, k, x, mask)
+        else:
+            A = self.kernel(q, k, x, mask)
+        return postprocess(self.kernel, self.filter(A, v))
 
 
 @contextmanager

@@ -40,15 +40,12 @@ class AttnScale(Mechanism):
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Amplify the difference from the mean."""
         if not self.masked:
-            self._check_keys(A)
+            name, mask = "AttnScale(masked=False)", getattr(A, "mask", None)
+            if getattr(A, "is_causal", False) or hasattr(A, "rows"):
+                raise ValueError(f"{name} averages over future tokens: it cannot be causal")
+            if mask is not None:
+                find_allowed_tokens(mask, name)
         Av = propagate(A, v)  # half precision under autocast, even if v is float32
         # start from Av with -omega: 1 + omega would be rounded to 1 in half precision
         Jv = average(A, v) if self.masked else v.mean(-2, keepdim=True)
         return torch.lerp(Av, Jv.to(Av.dtype), -per_head(self.omega, Av))
-
-    def _check_keys(self, A: Operator) -> None:
-        name, mask = "AttnScale(masked=False)", getattr(A, "mask", None)
-        if getattr(A, "is_causal", False) or hasattr(A, "rows"):
-            raise ValueError(f"{name} averages over future tokens: it cannot be causal")
-        if mask is not None:
-            find_allowed_tokens(mask, name)

@@ -26,6 +26,7 @@ class Filtered:
     no_kernel: ClassVar[str] = "it forms its map itself"
     filter: nn.Module
     kernel: nn.Module | None
+    made_by: ClassVar[tuple[Any, ...]] = ()  # a function and its arguments
     spectrum: tuple[Any, ...] = ()  # a tuple, as it is a child of the output projection
 
     @classmethod
@@ -48,6 +49,11 @@ class Filtered:
 
     def on_detach(self) -> None:
         """Undo `on_attach`, before the filter is removed."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copy and pickle a module whose class is made at run time by the maker of the class."""
+        stock = super().__reduce_ex__
+        return (make_empty, self.made_by, self.__dict__) if self.made_by else stock(protocol)
 
     def __prepare_scriptable__(self) -> Any:
         """Refuse torch.jit.script, which reads the source of a module."""
@@ -88,12 +94,6 @@ def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
     """Return the map H to look at, which has no dropout."""
     A.dropout = 0.0
     return spectral.matrix(filter, A)
-
-
-def show_map(watched: nn.Module, filter: nn.Module, A: Any) -> None:
-    """Pass H to the hooks of timm's `attn_drop`, as of rollouts, which a fused call leaves out."""
-    if watched._forward_hooks or watched._forward_pre_hooks:
-        watched(form_filtered_map(filter, A))
 
 
 def apply_kernel(

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered, find_num_heads, make_empty
+from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered, find_num_heads
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KERNEL_CLASSES, KNOWN_CLASSES
@@ -49,11 +49,6 @@ class FilteredForward(Filtered):
             )
         return y
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by the host's class."""
-        args = (make_generic_adapter, self.host_class, type(self).__bases__[0])
-        return make_empty, args, self.__dict__
-
 
 @cache
 def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[FilteredForward]:
@@ -62,7 +57,7 @@ def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[F
     known = KNOWN_CLASSES.get(path)
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
-    body |= {"__module__": __name__}
+    body |= {"__module__": __name__, "made_by": (make_generic_adapter, host_class, base)}
     if path in KERNEL_CLASSES:
         body["slots"] = ("filter", "kernel")
         body["projections"] = (("qkv.weight", "proj"), ("v_proj.weight", "proj"))

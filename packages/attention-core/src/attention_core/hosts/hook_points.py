@@ -124,7 +124,7 @@ def insert_tokens(
             return
         # each call finds its own modules: nn.DataParallel calls several copies at once, which
         # share what a hook holds
-        record = partial(_record_mask, args, type(tokens).__name__)
+        record = partial(_record_mask, args, type(tokens).__name__, position)
         target.tokens_hooks += [
             module.register_forward_pre_hook(partial(_link_attention, point)),
             # not the model's first mask: a recomputed (checkpointed) layer records its own again
@@ -141,7 +141,7 @@ def add_mask_checks(model: nn.Module, tokens: nn.Module, position: Position) -> 
         host_class = find_host_class(module)
         args = list(inspect.signature(host_class.forward).parameters)[1:]
         if host_class.__module__.startswith("timm") and {"x", PAIRS} <= {*args}:
-            check = partial(_check_mask, args, type(tokens).__name__, position)
+            check = partial(_record_mask, args, type(tokens).__name__, position)
             hook = module.register_forward_pre_hook(check, with_kwargs=True)
             module.tokens_hooks = [*getattr(module, "tokens_hooks", []), hook]
 
@@ -163,31 +163,26 @@ def _link_attention(point: HookPoint, module: nn.Module, args: tuple[Any, ...]) 
     target.tokens_attention = (module.get_submodule(point.attention or ""),)
 
 
-def _record_mask(names: list[str], tokens: str, module: Any, args: Any, kwargs: Any) -> None:
+def _record_mask(
+    names: list[str], tokens: str, position: str, module: Any, args: Any, kwargs: Any
+) -> None:
     given = dict(zip(names, args, strict=False)) | kwargs
     name = next(name for name in MASK_ARGS if name in names)
+    valid = mask = given.get(name)
     if name == PAIRS and given.get("is_causal"):
         raise ValueError(f"{tokens} would leak future tokens: {ONLY_LAYERSCALE} in a causal call")
-    if name == PADDING and given.get(PAIRS) is not None:
-        raise ValueError(f"{PAIRS} hides tokens that {tokens} would mix: {ONLY_LAYERSCALE}")
-    valid = mask = given.get(name)
+    sees_pairs = name == PAIRS and position == "attention"
+    if given.get(PAIRS) is not None and not sees_pairs:
+        raise ValueError(
+            f"{tokens} at position {position!r} does not see {PAIRS}, and would mix what it hides: "
+            f"{ONLY_LAYERSCALE}"
+        )
     if mask is not None and name == PADDING:
         valid = ~mask.bool().reshape(-1, mask.shape[-1])
     elif mask is not None:
         is_padding = mask.ndim == 2 and name != PAIRS
         valid = mask.bool() if is_padding else find_allowed_tokens(mask, tokens)
     module.tokens_valid_mask = valid
-
-
-def _check_mask(
-    names: list[str], tokens: str, position: str, module: Any, args: Any, kwargs: Any
-) -> None:
-    given = dict(zip(names, args, strict=False)) | kwargs
-    if given.get(PAIRS) is not None or given.get("is_causal"):
-        raise ValueError(
-            f"{tokens} at position {position!r} cannot see the mask of attention, and would mix "
-            f"what it hides: {ONLY_LAYERSCALE}"
-        )
 
 
 def _replace_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -107,9 +107,13 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
             logits = logits + bias
         rate = find_H_dropout(self, self.dropout_att.p)
         drop = nn.Identity() if rate else self.dropout_att
-        formed = self._form_map(logits, ignored, drop).to(v.dtype)
+        if ignored is not None:
+            logits = logits.masked_fill(ignored, self.attn_fill_value)
+        A: Any = logits.softmax(-1, torch.promote_types(logits.dtype, torch.float32))
+        # a row without any key is NaN up to here
+        A = drop(A if ignored is None else A.masked_fill(ignored, 0.0)).to(v.dtype)
         uniform = Softmax(k, k, None if ignored is None else ~ignored)
-        A = Host(formed.__matmul__, like=v, average=uniform.average, dropout=rate)
+        A = Host(A.__matmul__, like=v, average=uniform.average, dropout=rate)
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
         maps = form_filtered_map(self.filter, A) if return_attn_weights else None
         return y if return_attn_weights is False else (y, maps)
@@ -120,13 +124,6 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         p = self.linear_pos(pos_embs).view(1, -1, self.num_heads, self.head_dim).transpose(1, 2)
         content = ((q + u).transpose(1, 2) * self.scale) @ k.mT
         return content + self.rel_shift(((q + w).transpose(1, 2) * self.scale) @ p.mT)
-
-    def _form_map(self, logits: Tensor, ignored: Tensor | None, drop: nn.Module) -> Tensor:
-        if ignored is not None:
-            logits = logits.masked_fill(ignored, self.attn_fill_value)
-        A = drop(F.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32)))
-        # a row without any key is NaN up to here
-        return A if ignored is None else A.masked_fill(ignored, 0.0)
 
 
 def _split_masks(

@@ -13,7 +13,7 @@ from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
-from attention_core.hosts.adapter import Filtered, apply_kernel, find_H_dropout, show_map
+from attention_core.hosts.adapter import Filtered, apply_kernel, find_H_dropout, form_filtered_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
@@ -46,7 +46,9 @@ class FilteredAttention(Filtered, Attention):
         else:
             A = apply_kernel(self.kernel, (q, k), x, attn_mask, is_causal)
         y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2)
-        show_map(self.attn_drop, self.filter, A)
+        # a fused call leaves out this module, whose hooks see H, as of rollouts
+        if self.attn_drop._forward_hooks or self.attn_drop._forward_pre_hooks:
+            self.attn_drop(form_filtered_map(self.filter, A))
         y = y.flatten(2)
         # older versions of timm have no norm here, and no gate
         if (norm := getattr(self, "norm", None)) is not None:

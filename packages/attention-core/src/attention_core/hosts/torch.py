@@ -69,7 +69,15 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """Attend as torch does, with the filter between the map and the values."""
-        self._check_inputs(query, key, attn_mask, is_causal)
+        if query.is_nested:
+            raise ValueError(
+                "a filter takes no nested tensor: attach to the whole nn.TransformerEncoder, or "
+                "make it with enable_nested_tensor=False"
+            )
+        if not isinstance(self.filter, Plain):
+            check_self_attention(query, key)  # DETR adds positions to these two alone
+        if is_causal and attn_mask is None:
+            raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
         q, k, v = self._project_inputs(query, key, value)
         dropout = self.dropout if self.training else 0.0
         mask = _merge_masks(attn_mask, key_padding_mask, q)
@@ -87,19 +95,6 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         if query.ndim == 2:
             return y.squeeze(0), None if maps is None else maps.squeeze(0)
         return y if self.batch_first else y.transpose(0, 1), maps
-
-    def _check_inputs(
-        self, q: Tensor, k: Tensor, attn_mask: Tensor | None, is_causal: bool
-    ) -> None:
-        if q.is_nested:
-            raise ValueError(
-                "a filter takes no nested tensor: attach to the whole nn.TransformerEncoder, or "
-                "make it with enable_nested_tensor=False"
-            )
-        if not isinstance(self.filter, Plain):
-            check_self_attention(q, k)  # DETR adds positions to these two alone
-        if is_causal and attn_mask is None:
-            raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
 
     def _project_inputs(self, *inputs: Tensor) -> list[Tensor]:
         """Return q, k and v as (B, H, N, d)."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered, find_num_heads, make_empty
+from attention_core.hosts.adapter import Filtered, find_num_heads
 from attention_core.hosts.generic import FilteredForward, has_square_map, make_generic_adapter
 from attention_core.hosts.hook_points import (
     find_host_class,
@@ -116,10 +116,6 @@ class FilteredInterface(Filtered):
                 kwargs["allowed"] = (mask == 0).repeat(repeats, 1, 1).unsqueeze(1)
         return self.host_class.forward(self, *args, **kwargs)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle by the host's class."""
-        return make_empty, (make_adapter, self.host_class), self.__dict__
-
 
 class FilteredForming(FilteredForward):
     """An attention of transformers that forms its map itself, and may continue from a cache."""
@@ -162,6 +158,7 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
         return None
     register_filtered_attention()
     body = {"host_class": host_class, "forward_args": forward_args, "__module__": __name__}
+    body["made_by"] = (make_adapter, host_class)
     return type(f"Filtered{host_class.__name__}", (FilteredInterface, host_class), body)
 
 

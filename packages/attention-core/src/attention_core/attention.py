@@ -1,7 +1,7 @@
 """Our own attention module: one projection, a kernel, a filter, an output projection."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -144,11 +144,9 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
         terms.append(kernel.penalty(operator))
 
     check_models("penalties", model=model)
-    # PEFT's wrapper of a kernel shows the kernel's attributes, but not in its class
-    kernels = [module for module in model.modules() if hasattr(type(module), "penalty")]
-    handles = [kernel.register_forward_hook(record) for kernel in kernels]
-    try:
+    with ExitStack() as stack:
+        for module in model.modules():
+            # PEFT's wrapper of a kernel shows the kernel's attributes, but not in its class
+            if hasattr(type(module), "penalty"):
+                stack.enter_context(module.register_forward_hook(record))
         yield terms
-    finally:
-        for handle in handles:
-            handle.remove()

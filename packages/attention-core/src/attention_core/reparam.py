@@ -114,7 +114,16 @@ class EigenSpectrum(Mechanism):
         if self.tied or is_parametrized(value, name) or is_parametrized(output, "weight"):
             raise ValueError("a weight is parametrised already, or the EigenSpectrum tied already")
         self.tied, self.rows, self.name = (value, output), rows, name
-        self._draw_weights(output)
+        V = torch.empty(self.dim, self.dim, device=self.value.device)
+        if self.init == "he":
+            nn.init.kaiming_normal_(V)
+        else:
+            nn.init.orthogonal_(V)
+        count = self.dim if self.eps is None else (self.dim - 2) // 2
+        with torch.no_grad():
+            self.value.copy_(V)
+        output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
+        self.to(output.weight.device)
         # unsafe=True: psi does not have the shape of the weight
         register_parametrization(output, "weight", self, unsafe=True)
         return self
@@ -170,18 +179,6 @@ class EigenSpectrum(Mechanism):
         if self.clamp == "hard":
             return clipped
         return clipped.detach() + (psi - psi.detach())  # equals the clipped value exactly
-
-    @torch.no_grad()
-    def _draw_weights(self, output: nn.Linear) -> None:
-        V = torch.empty(self.dim, self.dim, device=self.value.device)
-        if self.init == "he":
-            nn.init.kaiming_normal_(V)
-        else:
-            nn.init.orthogonal_(V)
-        self.value.copy_(V)
-        count = self.dim if self.eps is None else (self.dim - 2) // 2
-        output.weight = nn.Parameter(self.std * torch.randn(count).to(output.weight))
-        self.to(output.weight.device)
 
 
 def find_spectrum(output: nn.Module) -> EigenSpectrum | None:

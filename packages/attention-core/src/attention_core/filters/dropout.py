@@ -44,11 +44,6 @@ def dropout_on_H(filter: nn.Module) -> nn.Module:
     return filter
 
 
-def has_dropout_on_H(filter: nn.Module) -> bool:
-    """Return True where `dropout_on_H` has changed the filter: its host then drops nothing."""
-    return getattr(filter, "dropout_mask", None) == "filtered"
-
-
 class _MapWithValues(Host):
     """A dense map for a filter that is applied to the identity, and the values for H."""
 

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.filters import has_dropout_on_H
 from attention_core.mechanism import find_allowed_tokens
 
 # the names under which libraries store their number of heads
@@ -87,7 +86,8 @@ def find_active(part: Any) -> Any:
 
 def find_H_dropout(module: Any, p: float) -> float:
     """Return the rate of dropout on H, where `dropout_on_H` takes that of the map in its place."""
-    return p if module.training and has_dropout_on_H(find_active(module.filter)) else 0.0
+    kind = getattr(find_active(module.filter), "dropout_mask", None)
+    return p if module.training and kind == "filtered" else 0.0
 
 
 def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:

@@ -102,7 +102,11 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         if self.vbias is not None:
             v = v + self.value_bias_weight.view(self.num_heads, -1)
         k, v = k.transpose(1, 2), v.transpose(1, 2)
-        logits = self._compute_logits(q, k, pos_embs)
+        # the host reads its (d, heads) parameters as (heads, d)
+        u, w = (b.view(self.num_heads, -1) for b in (self.pos_bias_u, self.pos_bias_v))
+        p = self.linear_pos(pos_embs).view(1, -1, self.num_heads, self.head_dim).transpose(1, 2)
+        logits = ((q + u).transpose(1, 2) * self.scale) @ k.mT
+        logits = logits + self.rel_shift(((q + w).transpose(1, 2) * self.scale) @ p.mT)
         if bias is not None:
             logits = logits + bias
         rate = find_H_dropout(self, self.dropout_att.p)
@@ -117,13 +121,6 @@ class FilteredRelPosMHAXL(Filtered, RelPosMHAXL):
         y = self.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
         maps = form_filtered_map(self.filter, A) if return_attn_weights else None
         return y if return_attn_weights is False else (y, maps)
-
-    def _compute_logits(self, q: Tensor, k: Tensor, pos_embs: Tensor) -> Tensor:
-        # the host reads its (d, heads) parameters as (heads, d)
-        u, w = (b.view(self.num_heads, -1) for b in (self.pos_bias_u, self.pos_bias_v))
-        p = self.linear_pos(pos_embs).view(1, -1, self.num_heads, self.head_dim).transpose(1, 2)
-        content = ((q + u).transpose(1, 2) * self.scale) @ k.mT
-        return content + self.rel_shift(((q + w).transpose(1, 2) * self.scale) @ p.mT)
 
 
 def _split_masks(

@@ -54,8 +54,7 @@ def test_tokens_that_leak_the_future_are_refused(x, tokens):
     past = torch.ones(N, N).tril().bool()[None]
     with pytest.raises(ValueError, match="the mask keeps tokens apart that"):
         layer(x, past)
-    for mask in ({"is_causal": True}, {"mask": past}):
-        SelfAttention(DIM, HEADS, tokens=LayerScale)(x, **mask)
+    SelfAttention(DIM, HEADS, tokens=LayerScale)(x, past, is_causal=True)
 
 
 def randomized(**slots) -> SelfAttention:

@@ -51,17 +51,15 @@ def test_a_filter_is_the_reference_on_the_hosts_own_map(x, family):
 
 
 def test_dropout_on_h_takes_the_place_of_that_on_the_map(x):
-    def make(num_heads: int) -> GFSA:
-        return dropout_on_H(GFSA(num_heads))
-
+    change = {"filter": lambda num_heads: dropout_on_H(GFSA(num_heads))}
     for family, fused in (("cait", True), ("swin", True), ("swin", False)):
-        model = attach(build(family, attn_drop_rate=0.5).double(), make).train()
+        model = attach(build(family, attn_drop_rate=0.5).double(), **change).train()
         for module in filtered_modules(model).values():
             module.fused_attn = fused
         for (A, identity), _ in record_calls(filters(model), partial(model, x.double())):
             assert A.rate == 0.5
             assert (A @ identity).all()
-    forming = attach(WindowAttention(12, (2, 3), 3, attn_drop=0.5), make)
+    forming = attach(WindowAttention(12, (2, 3), 3, attn_drop=0.5), **change)
     with pytest.raises(ValueError, match="dropout_on_H cannot act"):
         forming(torch.randn(4, 6, 12))
 

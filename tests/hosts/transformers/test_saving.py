@@ -115,6 +115,8 @@ def test_a_wrong_description_is_refused(tmp_path):
         config.write_text(json.dumps(described | {"attention_core": change}))
         with pytest.raises(ValueError, match=message):
             load(hf.BertModel, tmp_path)
+    with pytest.raises(ValueError, match="reads no variant"):
+        load(hf.BertModel, tmp_path, variant="fp16")
 
 
 TOKENS = {

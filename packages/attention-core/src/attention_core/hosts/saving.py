@@ -52,7 +52,8 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     groups = describe_mechanisms(model)
     if not groups:
         raise ValueError(
-            f"{type(model).__name__} has no mechanism: attach one first (SelfAttention: state_dict)"
+            f"{type(model).__name__} has no mechanism: attach one first; a SelfAttention, which is "
+            "made with its own, is saved by its state_dict"
         )
     for part in chain.from_iterable(group.values() for group in groups):
         if isinstance(part, dict) and "init_args" not in part:

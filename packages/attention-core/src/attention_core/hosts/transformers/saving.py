@@ -65,7 +65,7 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     transformers leaves weights uninitialized that a file lacks, so the stock model comes first.
     """
     if kwargs.get("variant"):
-        raise ValueError(f"load reads {WEIGHTS} alone: leave out variant")
+        raise ValueError(f"load reads no variant of {WEIGHTS}: leave out variant")
     hub = {k: v for k, v in kwargs.items() if k in HUB_KWARGS}
     adapter = _read_json(path, ADAPTER, hub)
     base = adapter.get("base_model_name_or_path", path)

@@ -391,6 +391,14 @@ def test_sequence_first_tokens_are_measured_as_tokens():
     assert found == pytest.approx(average([sample["hfc_lfc"] for sample in samples]).item())
 
 
+@pytest.mark.parametrize(("dim", "count"), [(12, 4), (4, 3)])
+def test_images_are_samples_if_a_window_has_as_many_tokens_or_channels(dim, count):
+    sizes = {"image_size": 16, "patch_size": 2, "window_size": 2, "embed_dim": dim}
+    model = hf.SwinModel(hf.SwinConfig(**sizes, depths=[2], num_heads=[2]))
+    report = diagnose(model, {"pixel_values": torch.randn(count, 3, 16, 16)}, mechanisms=[])
+    assert (report.num_samples, report.num_tokens) == (count, 64)
+
+
 def test_the_values_of_a_generic_host_are_not_needed():
     class Attention(nn.Module):
         num_heads = 3

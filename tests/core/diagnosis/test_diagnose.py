@@ -29,9 +29,9 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(Block(residual, **options) for _ in range(depth))
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, valid_mask: Tensor | None = None) -> Tensor:
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, valid_mask)
         return x
 
 
@@ -134,7 +134,7 @@ def test_bad_arguments_are_refused(call, error, reason):
 def test_masks_count_by_name_position_and_argument_alike():
     model, x, mask = Stack(), make_tokens(), torch.ones(B, N, dtype=torch.bool)
     mask[1, 4:] = False
-    named = {"x": x, "mask": mask}
+    named = {"x": x, "valid_mask": mask}
     found = [diagnose(model, (x, mask)), diagnose(model, named), diagnose(model, named, mask=mask)]
     for report in found:
         assert report.layers == found[0].layers
@@ -159,3 +159,66 @@ def test_a_kernel_without_a_map_has_tokens_alone():
     layer = diagnose(model, make_tokens()).layers[0]
     assert list(layer.steps) == ["input", "attention", "residual"]
     assert layer.bounds == {}
+
+
+class Blocks(nn.Module):
+    """Attention and an MLP in turn, or in parallel with a scale of both."""
+
+    def __init__(self, is_parallel: bool = False) -> None:
+        super().__init__()
+        self.is_parallel, self.mlp = is_parallel, nn.Linear(DIM, DIM, bias=False)
+        self.attn = nn.ModuleList(SelfAttention(DIM, HEADS) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for attn in self.attn:
+            if self.is_parallel:
+                x = x + 0.1 * (attn(x) + self.mlp(x))
+            else:
+                x = x + attn(x)
+                x = x + self.mlp(x)
+        return x
+
+
+def make_idle_blocks(gain: float) -> Blocks:
+    """Blocks that multiply the first channel by 1 + gain, and do nothing else."""
+    model = Blocks()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        model.mlp.weight[0, 0] = gain
+    return model
+
+
+@pytest.mark.parametrize("is_half", [False, True])
+def test_a_channel_that_crosses_the_threshold_of_outliers_does_not_smooth(is_half):
+    x = make_tokens()
+    x[..., 0] = (103 * x.square().sum((0, 1)).median() / (B * N)).sqrt()
+    with torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+        report = diagnose(make_idle_blocks(-0.08), x)
+    first, last = report.layers[0].steps["input"], report.layers[1].output
+    assert (first.outlier_channels, last.outlier_channels) == ([0], [])
+    assert "HFC/LFC times 1.00)" in report.verdict
+
+
+def test_changes_of_branches_that_are_scaled_together_sum_to_that_of_the_tokens():
+    for layer in diagnose(Blocks(is_parallel=True), make_tokens()).layers:
+        assert list(layer.changes) == ["attention", "MLP"]
+        before, after = (torch.tensor(layer.steps[k].samples["hfc_lfc"]) for k in ("input", "mlp"))
+        change = (after / before).log().mean().item()
+        assert sum(layer.changes.values()) == pytest.approx(change, abs=1e-6)
+
+
+def test_an_averaged_map_is_no_second_attention():
+    class Averaging(nn.MultiheadAttention):
+        def forward(self, x):
+            return x + super().forward(x, x, x)[0]
+
+    model = Averaging(DIM, HEADS, batch_first=True)
+    report = diagnose(model, torch.randn(B, DIM, DIM), mechanisms=[])  # as many tokens as channels
+    assert (len(report.layers), report.notes) == (1, [])
+
+
+def test_tokens_that_are_alike_at_the_input_over_smooth_where_they_rise():
+    x = make_tokens() + 4
+    assert "does not over-smooth" in diagnose(make_idle_blocks(0.0), x[:1]).verdict
+    assert "over-smooths" in diagnose(pass_values(Stack(), 1.0), x).verdict

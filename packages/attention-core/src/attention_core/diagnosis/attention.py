@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_map
 from attention_core import spectral
 from attention_core.diagnosis.record import RESHAPES, Graph, ModuleCall, Node, list_terms
 from attention_core.filters.plain import Plain
+from attention_core.kernels.common import at_least_float32
 from attention_core.operators import Softmax, ValueFreeOutput
 
 FUSED = "scaled_dot_product_attention"
@@ -88,7 +89,7 @@ def _read_node(node: Node) -> AttentionCall | None:
     q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
     shape: tuple[int, ...] = (*q.shape[:-1], k.shape[-2])
     if node.name == TORCH:
-        if node.shape[-1] != q.shape[-1] or len(node.shape) < 3:
+        if node.shape != q.shape or len(node.shape) < 3:
             return None  # the averaged map, or a single sample
         shape = (q.shape[1], node.read_argument(4, "num_heads"), q.shape[0], k.shape[0])
     return AttentionCall(node, node.name, [k], shape, name, values=v)
@@ -186,4 +187,6 @@ def form_map(call: AttentionCall) -> Tensor | None:
 
 
 def _read_value(value: Any) -> Any:
-    return value.value if isinstance(value, Node) else value
+    value = value.value if isinstance(value, Node) else value
+    is_float = isinstance(value, Tensor) and value.is_floating_point()
+    return at_least_float32(value) if is_float else value  # half precision has no small weights

@@ -223,6 +223,10 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
         _plan_layer(model, sums, slice(*pair), start, end)
         for *pair, start in zip(bounds, ends, starts, strict=False)
     ]
+    given = graph.calls[0].inputs[0].shape
+    for layer in layers if len(given) > MIN_TOKEN_AXES else ():
+        # there may be as many images as tokens of a window
+        layer.is_sequence_first &= not given[0] == layer.shape[0] != layer.shape[1]
     if layers and end not in (sums[-1].node, *layers[-1].steps.values()):
         layers[-1].final = end
     return layers
@@ -275,7 +279,9 @@ def _find_axes(model: nn.Module, sums: list[Sum], call: AttentionCall) -> tuple[
     N = call.shape[-1]
     if shape[0] != N or len(shape) < MIN_TOKEN_AXES:
         samples = prod(call.shape[:-3] or call.shape[:1])
-        return False, shape[-1] == N != shape[-2] and samples % shape[0] == 0
+        # maps (B heads, N, N) alone have more samples than these tokens
+        fits = samples == shape[0] or (len(call.shape) == 3 and samples % shape[0] == 0)
+        return False, shape[-1] == N != shape[-2] and fits
     around = map(model.get_submodule, call.node.modules)
     is_first = any(getattr(module, "batch_first", True) is False for module in around)
     return shape[1] != N or is_first, False

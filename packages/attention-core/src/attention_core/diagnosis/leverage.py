@@ -18,6 +18,7 @@ from attention_core.diagnosis.projections import arrange_rows
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import Leverage
 from attention_core.diagnosis.run import PlannedRun, attach_plain, plan_run
+from attention_core.diagnosis.tokens import find_outliers, trim_tokens
 from attention_core.filters import GFSA, AttnScale, CenteredAttention
 from attention_core.filters.plain import Plain
 from attention_core.operators import Host, apply_operator
@@ -119,6 +120,7 @@ def _differentiate(
     x = last.arrange_tokens(next(reversed(last.steps.values())).value)
     valid = _fit_mask(x, mask, _form_map(last))
     x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
+    x, valid = trim_tokens(x, valid, *find_outliers(x.detach(), valid))
     measures = spectral.token_cosine(x, valid).mean(), spectral.hfc_lfc(x, valid).log().mean()
     rows = [
         torch.autograd.grad(measure, [*nodes.values()], retain_graph=True, allow_unused=True)

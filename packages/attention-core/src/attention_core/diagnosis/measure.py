@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,13 +15,20 @@ from attention_core.diagnosis.projections import ProjectedTokens, read_projectio
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.diagnosis.stream import Sum
-from attention_core.diagnosis.tokens import measure_log_ratio, summarize_tokens
+from attention_core.diagnosis.tokens import (
+    Outliers,
+    find_outliers,
+    read_logs,
+    summarize_tokens,
+    trim_tokens,
+)
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.reparam import EigenSpectrum, find_spectrum
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
 MAX_DECOMPOSED = 1e8
+_LITTLE = 1e-30
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
 LEVELS: dict[str, tuple[str, ...]] = {
     "light": ("tokens", "responses"),
@@ -30,63 +38,76 @@ LEVELS: dict[str, tuple[str, ...]] = {
 
 @dataclass
 class Measurer:
-    """Measures the layers of one pass; tokens that two layers share are measured once."""
+    """Measures the layers of one pass; tokens that two layers share are measured once.
+
+    What is an outlier in any step of a stack is left out of all: one that crosses the threshold
+    does not smooth.
+    """
 
     measures: Collection[str]
-    tokens: dict[Node, TokenMeasures] = field(default_factory=dict)
-    ratios: dict[Node, Tensor] = field(default_factory=dict)
+    outliers: dict[tuple[int, torch.Size], Outliers] = field(default_factory=dict)
+    tokens: dict[tuple[Node, int], TokenMeasures] = field(default_factory=dict)
     previous: Tensor | None = None  # the mean map of the layer before
 
     def measure_layers(
         self, layers: Sequence[Layer], masks: Sequence[Tensor | None]
     ) -> tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]:
         """Return the measures of layers, and of the tokens behind the final norm of a stack."""
-        pairs = list(zip(layers, masks, strict=True))
-        found = [self._measure_layer(*pair) for pair in pairs]
+        pairs = zip(layers, masks, strict=True)
+        known = [(layer, *self._measure_attention(layer, mask)) for layer, mask in pairs]
         final = {
             layer.stack: self._measure_node(layer.final, mask, layer)
-            for layer, mask in pairs
+            for layer, mask, _ in known
             if layer.final is not None
         }
-        return found, final
+        return [self._measure_layer(*measured) for measured in known], final
 
-    def _measure_layer(self, layer: Layer, mask: Tensor | None) -> LayerDiagnosis:
-        maps, steps, projected = form_layer_maps(layer), layer.steps, None
+    def _measure_attention(
+        self, layer: Layer, mask: Tensor | None
+    ) -> tuple[Tensor | None, dict[str, Any]]:
+        """Return the mask of valid tokens and the measures of the maps; keep the outliers."""
+        maps, projected = form_layer_maps(layer), None
         if maps is not None and mask is None:
             mask = find_valid_tokens(maps[0])
-        if "steps" not in self.measures:
-            ends = [name for i, name in enumerate(steps) if i in (0, len(steps) - 1)]
-            steps = {name: steps[name] for name in ends}
-        tokens = {name: self._measure_node(node, mask, layer) for name, node in steps.items()}
+        for name, node in layer.steps.items():
+            x, valid = _read_tokens(node, mask, layer)
+            if name != "attention":  # a branch
+                key, (channels, tokens) = (layer.segment, x.shape), find_outliers(x, valid)
+                known = self.outliers.get(key, (channels, tokens))
+                self.outliers[key] = channels | known[0], tokens | known[1]
         for M in maps or ():  # fused attention may turn NaN to 0
             _check_finite(M, None if mask is None else mask.unsqueeze(1), layer, "maps")
         if maps is not None and "weights" in self.measures:
             projected = read_projections(layer.projection, layer.call, maps[0].shape)
+        return mask, self._measure_maps(maps, mask, projected)
+
+    def _measure_layer(
+        self, layer: Layer, mask: Tensor | None, measured: dict[str, Any]
+    ) -> LayerDiagnosis:
+        steps = layer.steps
+        if "steps" not in self.measures:
+            steps = {name: steps[name] for name in [*steps][:1] + [*steps][-1:]}
+        weights = iterate_coefficients(layer.module)
         return LayerDiagnosis(
             index=layer.index,
             stack=layer.stack,
             segment=layer.segment,
             name=layer.call.name,
             module=find_import_path(layer.module),
-            num_heads=layer.call.shape[-3] if maps is None else maps[0].shape[1],
-            steps=tokens,
+            steps={name: self._measure_node(node, mask, layer) for name, node in steps.items()},
             changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
-            coefficients={
-                name: x.detach().flatten().tolist()
-                for name, x, _ in iterate_coefficients(layer.module)
-            },
-            **self._measure_maps(maps, mask, projected),
+            coefficients={name: x.detach().flatten().tolist() for name, x, _ in weights},
+            **{"num_heads": layer.call.shape[-3], **measured},
         )
 
     def _measure_node(self, node: Node, mask: Tensor | None, layer: Layer) -> TokenMeasures:
-        if node not in self.tokens:
-            self.tokens[node] = summarize_tokens(*_read_tokens(node, mask, layer))
-        return self.tokens[node]
+        if (key := (node, layer.segment)) not in self.tokens:
+            x, valid = _read_tokens(node, mask, layer)
+            self.tokens[key] = summarize_tokens(x, valid, self._find_outliers(layer, x, valid))
+        return self.tokens[key]
 
-    def _measure_ratio(self, node: Node, mask: Tensor | None, layer: Layer) -> Tensor:
-        if node not in self.ratios:
-            self.ratios[node] = measure_log_ratio(*_read_tokens(node, mask, layer))
-        return self.ratios[node]
+    def _find_outliers(self, layer: Layer, x: Tensor, mask: Tensor | None) -> Outliers:
+        return self.outliers.get((layer.segment, x.shape)) or find_outliers(x, mask)
 
     def _measure_changes(self, layer: Layer, mask: Tensor | None) -> dict[str, float]:
         """Return the change of log(HFC/LFC) by what is added, as a mean over samples.
@@ -97,10 +118,9 @@ class Measurer:
         found: dict[str, list[float]] = {}
         for change in layer.changes:
             kinds = list(change.branches) or ["norm"]
-            before, after = (
-                self._measure_ratio(node, mask, layer) for node in (change.carried, change.node)
-            )
             if len(kinds) == 1:
+                nodes = change.carried, change.node
+                before, after = (read_logs(self._measure_node(x, mask, layer)) for x in nodes)
                 shares = {kinds[0]: after - before}
             else:
                 first = self._add_in_order(change, kinds, mask, layer)
@@ -115,13 +135,21 @@ class Measurer:
         self, change: Sum, order: list[str], mask: Tensor | None, layer: Layer
     ) -> dict[str, Tensor]:
         x, valid = _read_tokens(change.carried, mask, layer)
-        last, shares = self._measure_ratio(change.carried, mask, layer), {}
+        branches = {
+            kind: sum(_read_tokens(node, mask, layer)[0] for node in change.branches[kind])
+            for kind in order
+        }
+        total: Any = sum(branches.values())
+        added = _read_tokens(change.node, mask, layer)[0] - x
+        # a LayerScale may multiply the sum of the branches
+        gain = (total * added).sum(1, True) / total.square().sum(1, True).clamp(min=_LITTLE)
+        ratios = [read_logs(self._measure_node(change.carried, mask, layer))]
         for kind in order:
-            for node in change.branches[kind]:
-                x = x + _read_tokens(node, mask, layer)[0]
-            ratio = measure_log_ratio(x, valid)
-            shares[kind], last = ratio - last, ratio
-        return shares
+            x = x + gain * branches[kind]
+            few = trim_tokens(x, valid, *self._find_outliers(layer, x, valid))
+            ratios.append(spectral.hfc_lfc(*few).log())
+        pairs = zip(order, pairwise(ratios), strict=True)
+        return {kind: after - before for kind, (before, after) in pairs}
 
     def _measure_maps(
         self,
@@ -138,7 +166,7 @@ class Measurer:
             A, H = (spectral.restrict_map(M, mask.unsqueeze(1)) for M in (A, H))
         H = A if maps[1] is maps[0] else H
         gains = spectral.dft_response(H, mask)[..., : H.shape[-1] // 2 + 1]
-        found: dict[str, Any] = {"responses": gains.mean(0).tolist()}
+        found: dict[str, Any] = {"num_heads": A.shape[1], "responses": gains.mean(0).tolist()}
         rows = normalize_rows(A)
         if "maps" in self.measures:
             found |= {"map_similarity": self._compare_maps(rows), **_measure_heads(rows, mask)}
@@ -167,7 +195,8 @@ def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor,
     x = layer.arrange_tokens(node.value)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
     _check_finite(x, valid, layer, "tokens")
-    return x, valid
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    return x if valid is None else x.where(valid.unsqueeze(-1), 0.0), valid  # it may be NaN
 
 
 def form_layer_maps(layer: Layer) -> tuple[Tensor, Tensor] | None:

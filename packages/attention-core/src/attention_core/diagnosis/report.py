@@ -22,11 +22,10 @@ _MAX_LEVERAGE = 10  # rows of the table of leverage
 class TokenMeasures:
     """The measures of one set of tokens, as means over samples, without padding.
 
-    `token_cosine` is absolute, `signed_token_cosine` is not, `high_frequency_norm` is the
-    Frobenius norm of the tokens less their mean, and the singular values are largest first. The
-    trimmed measures leave out outlier channels and tokens, and `samples` holds these of each
-    sample. `largest_channel_share` is a share of the energy, `largest_token_norm` is relative to
-    the median, and `outlier_tokens` a number per sample.
+    `token_cosine` is absolute, `signed_token_cosine` is not. The trimmed measures leave out the
+    outlier channels and tokens of all steps, and `samples` has these of each sample; the outliers
+    that are listed are its own. `largest_channel_share` is of the energy, `largest_token_norm`
+    relative to the median, and `outlier_tokens` a number per sample.
 
     Source: eqs. 5 and 76, and figure 1, of https://arxiv.org/abs/2203.05962;
     https://arxiv.org/abs/2303.06562 for the signed cosine
@@ -52,24 +51,20 @@ class TokenMeasures:
 class LayerDiagnosis:
     """The measures of one attention layer; a layer that is called twice counts twice.
 
-    `index` counts the layers of a `stack`: "model", or "encoder" and "decoder". `segment` counts
-    the stages whose tokens have other sizes. `steps` holds the tokens at the `input` of the layer,
-    after the branch of `attention`, after its `residual` sum, and at the end of the layer, `mlp`;
-    a post-LN layer, whose norms follow its sums, has the attention's `norm` and the `mlp_residual`
-    sum too. A step that the layer does not have is absent. `changes` are those of log(HFC/LFC) by
-    `attention`, `cross-attention`, `MLP`, `convolution`, `skip` and `norm`, without outliers.
+    `index` counts the layers of a `stack`: "model", or "encoder" and "decoder"; `segment` counts
+    the stages whose tokens have other sizes. `steps` has the tokens at the `input`, after the
+    branch of `attention`, after its `residual` sum, and at the end, `mlp`; of a post-LN layer, the
+    attention's `norm` and the `mlp_residual` sum too. `changes` are those of log(HFC/LFC) by what
+    is added, without outliers.
 
-    Lists over heads are (H,), spectra (H, N // 2 + 1). A head whose map has negative entries has no
-    entropy, which is NaN. Rows of a map that do not sum to 1 are normalized before entropy and
-    eigenvalues. `responses` are of the map that is applied, H(A). `map_similarity` is the cosine of
-    the map and that of the layer before.
+    Lists over heads are (H,), spectra (H, N // 2 + 1). A map with negative entries has no entropy,
+    which is NaN. Rows are normalized before entropy and eigenvalues. `responses` are of the map
+    that is applied, H(A). `map_similarity` is the cosine of the map and that of the layer before.
 
-    `eigenvalue_shares`, `value_output_spectrum` (H, d + 1) and `condition_number`, of the whole
-    product of the value and output weights, are None where these weights are not found.
-    `bounds` are on the growth of the high-frequency norm from the input of the attention to
-    its output: `attention` (Proposition 4) and `residual` (Proposition 5) by `alpha` and the
-    weights, and `map`, of the applied map itself; `measured` is the growth. Propositions 4 and 5
-    hold for A of softmax without a mask of pairs, and are left out of other layers.
+    `eigenvalue_shares`, `value_output_spectrum` (H, d + 1) and `condition_number` are None where
+    the value and output weights are not found. `bounds` are on the growth of the high-frequency
+    norm in the attention, which is `measured`: `attention` (Proposition 4) and `residual`
+    (Proposition 5) by `alpha` and the weights, for softmax without a mask of pairs, and `map`.
 
     Source: https://arxiv.org/abs/2203.05962 (bounds), https://arxiv.org/abs/2401.04301v2 (shares)
     """
@@ -120,12 +115,11 @@ class Leverage:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """The report of `attention_core.diagnose`.
+    """The report of `attention_core.diagnose`, which prints as a table.
 
-    It prints as a table, in a notebook too. `final` holds the tokens after the final norm of each
-    stack that has one. `findings` are sentences on outliers, entropy and maps; `notes` say what was
-    left out. `limits` are the verdict's: a token cosine, and a factor of HFC/LFC. `leverage` is
-    None where it was not asked for, and sorted by the largest change of log(HFC/LFC).
+    `final` has the tokens after the final norm of each stack that has one. `findings` are sentences
+    on outliers, entropy and maps; `notes` say what was left out. `limits` are the verdict's.
+    `leverage` is sorted by the change of log(HFC/LFC), and None where it was not asked for.
     """
 
     model: str

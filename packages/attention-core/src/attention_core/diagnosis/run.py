@@ -219,14 +219,14 @@ def measure_run(
     """Measure the selected layers of a planned run, as means over the samples, and judge them."""
     inputs, masks = run.inputs, run.find_masks(mask)
     found: list[tuple[list[LayerDiagnosis], dict[str, TokenMeasures]]] = []
-    sizes = []
+    sizes, device = [], next((w.device.type for w in run.model.parameters()), "cpu")
 
     def list_nodes(plan: Plan) -> list[Node]:
         return [node for i in selected for node in plan.layers[i].list_nodes(measures)]
 
     for part, few in inputs.iterate_slices(run.choose_size()):
         sizes.append(few.num_samples)
-        with run.record(list_nodes, few) as plan:
+        with run.record(list_nodes, few) as plan, torch.autocast(device, enabled=False):
             cut = [run.cut_mask(masks[i], part) for i in selected]
             found.append(Measurer(measures).measure_layers([plan.layers[i] for i in selected], cut))
     layers, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))

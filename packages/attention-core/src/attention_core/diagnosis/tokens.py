@@ -15,20 +15,20 @@ _FEW_CHANNELS, _FEW_TOKENS = 10, 5  # at most one in so many is an outlier
 _LITTLE = 1e-30
 
 
-def summarize_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
-    """Measure tokens (B, N, D), as means over the samples."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    if mask is not None:
-        x = x.where(mask.unsqueeze(-1), 0.0)  # padding may be NaN
+Outliers = tuple[Tensor, Tensor]  # channels (D,) and tokens (B, N) as booleans
+
+
+def summarize_tokens(x: Tensor, mask: Tensor | None, left_out: Outliers) -> TokenMeasures:
+    """Measure tokens (B, N, D), zero where they are padding, as means over the samples."""
     names = ("hfc_lfc", "hfc_share", "high_frequency_norm", "token_cosine")
     found = {name: getattr(spectral, name)(x, mask) for name in names}
     signed = spectral.token_cosine(x, mask, signed=True)
     sigma = torch.linalg.svdvals(x)  # rows of zeros, of padding, do not change them
-    channels, tokens = find_outliers(x, mask)
     trimmed = {name: found[name] for name in ("hfc_lfc", "token_cosine")}
-    if channels.any() or tokens.any():
-        few, valid = trim_tokens(x, mask, channels, tokens)
+    if any(map(torch.any, left_out)):
+        few, valid = trim_tokens(x, mask, *left_out)
         trimmed = {name: getattr(spectral, name)(few, valid) for name in trimmed}
+    channels, tokens = find_outliers(x, mask)
     energy = x.square().sum(1)  # (B, D)
     share = energy.amax(-1) / energy.sum(-1).clamp(min=_LITTLE)
     return TokenMeasures(
@@ -46,40 +46,41 @@ def summarize_tokens(x: Tensor, mask: Tensor | None = None) -> TokenMeasures:
     )
 
 
-def find_outliers(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the outlier channels (D,) and tokens (B, N) of tokens (B, N, D) as booleans.
+def find_outliers(x: Tensor, mask: Tensor | None) -> Outliers:
+    """Return the outlier channels and tokens of tokens (B, N, D).
 
     A token is one if its norm is `OUTLIER_TOKEN` times the median of its sample; a channel, if its
-    energy over the other tokens is `OUTLIER_CHANNEL` times the median of the channels. Where more
-    than one token in five, or one channel in ten, is so large, none is an outlier.
+    energy over the other tokens is `OUTLIER_CHANNEL` times the median of the channels.
 
     Source: https://arxiv.org/abs/2402.17762 (massive activations), https://arxiv.org/abs/2109.04404
     (rogue channels), https://arxiv.org/abs/2309.16588 (registers)
     """
-    tokens = _compare_norms(x, mask) > OUTLIER_TOKEN
-    tokens &= (tokens.sum(-1, keepdim=True) <= max(1, x.shape[1] // _FEW_TOKENS)).expand_as(tokens)
+    tokens = _limit_outliers(_compare_norms(x, mask) > OUTLIER_TOKEN, mask, _FEW_TOKENS)
     energy = x.where(~tokens.unsqueeze(-1), 0.0).square().sum((0, 1))
-    channels = energy > OUTLIER_CHANNEL * energy.median()
-    if channels.sum() > max(1, x.shape[2] // _FEW_CHANNELS) or energy.median() == 0:
-        channels = torch.zeros_like(channels)
-    return channels, tokens
+    channels = (energy > OUTLIER_CHANNEL * energy.median()) & (energy.median() > 0)
+    return _limit_outliers(channels, None, _FEW_CHANNELS), tokens
+
+
+def _limit_outliers(found: Tensor, mask: Tensor | None, part: int) -> Tensor:
+    """Return what is found (..., n), or nothing where it is more than one in `part`."""
+    count = torch.tensor(found.shape[-1]) if mask is None else mask.sum(-1, keepdim=True)
+    return found & (found.sum(-1, keepdim=True) <= (count // part).clamp(min=1))
 
 
 def trim_tokens(
     x: Tensor, mask: Tensor | None, channels: Tensor, tokens: Tensor
 ) -> tuple[Tensor, Tensor | None]:
     """Return tokens without outlier channels, and the mask of those that are no outliers."""
+    tokens = _limit_outliers(tokens, mask, _FEW_TOKENS)
     if tokens.any():
         mask = ~tokens if mask is None else mask & ~tokens
-    few = x[..., ~channels]
+    few = x[..., ~_limit_outliers(channels, None, _FEW_CHANNELS)]
     return few if mask is None else few.where(mask.unsqueeze(-1), 0.0), mask
 
 
-def measure_log_ratio(x: Tensor, mask: Tensor | None) -> Tensor:
+def read_logs(tokens: TokenMeasures) -> Tensor:
     """Return log(HFC/LFC) of each sample without outliers, (B,)."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
-    x = x if mask is None else x.where(mask.unsqueeze(-1), 0.0)
-    return spectral.hfc_lfc(*trim_tokens(x, mask, *find_outliers(x, mask))).log()
+    return torch.tensor(tokens.samples["hfc_lfc"], dtype=torch.float64).log()
 
 
 def _compare_norms(x: Tensor, mask: Tensor | None) -> Tensor:

@@ -13,9 +13,11 @@ from typing import Literal, NamedTuple
 import torch
 
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures, average_finite
+from attention_core.diagnosis.tokens import read_logs
 
 OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
 SMOOTHED_FACTOR = 0.5  # HFC/LFC at the last output over that at the first input
+SMALL_RISE = 0.01  # what counts as a rise of the cosine where the input has 0.9
 SMALL_CHANGE = 0.05  # a sum of changes of log(HFC/LFC) below which no driver is named
 COLLAPSED_ENTROPY = 0.1  # relative entropy of a layer's maps, below which attention has collapsed
 ALIKE_MAPS = 0.9  # cosine of the maps of two layers that hardly differ
@@ -72,7 +74,6 @@ class Depth(NamedTuple):
     factors: list[float]
     cosine: Interval
     factor: Interval
-    num_samples: int
 
 
 def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
@@ -84,19 +85,18 @@ def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
     factors, segment = [1.0], None
     for layer, end in zip(layers, ends, strict=True):
         if layer.segment != segment:
-            start, segment, passed = _read_logs(layer.steps["input"]), layer.segment, total
-        total = passed + _read_logs(end) - start
+            start, segment, passed = read_logs(layer.steps["input"]), layer.segment, total
+        total = passed + read_logs(end) - start
         finite = total[total.isfinite()]
         factors.append(finite.mean().exp().item() if len(finite) else math.nan)
     factor = Interval(*map(math.exp, estimate_mean(finite.tolist() or [0.0])))
-    estimate = estimate_mean(ends[-1].samples["token_cosine"])
-    cosine = Interval(*(min(1.0, max(0.0, value)) for value in estimate))
     cosines = [tokens.trimmed_token_cosine for tokens in (first, *ends)]
-    return Depth(cosines, factors, cosine, factor, len(total))
-
-
-def _read_logs(tokens: TokenMeasures) -> torch.Tensor:
-    return torch.tensor(tokens.samples["hfc_lfc"], dtype=torch.float64).log()
+    values = ends[-1].samples["token_cosine"]
+    if cosines[0] >= OVER_SMOOTHED_COSINE:  # the rise of each sample counts
+        pairs = zip(first.samples["token_cosine"], values, strict=True)
+        values = [cosines[0] + last - own for own, last in pairs]
+    cosine = Interval(*(min(1.0, max(0.0, value)) for value in estimate_mean(values)))
+    return Depth(cosines, factors, cosine, factor)
 
 
 def classify_smoothing(depth: Depth) -> Kind:
@@ -112,8 +112,9 @@ def classify_smoothing(depth: Depth) -> Kind:
 
 
 def _limit_cosine(depth: Depth) -> float:
-    """Return the cosine of over-smoothed tokens, or that of the first input if it is higher."""
-    return max(OVER_SMOOTHED_COSINE, depth.cosines[0])
+    """Return the cosine of over-smoothed tokens, a little more than that of an input that is."""
+    first = depth.cosines[0]
+    return first + SMALL_RISE if first >= OVER_SMOOTHED_COSINE else OVER_SMOOTHED_COSINE
 
 
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
@@ -138,7 +139,12 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     kind = classify_smoothing(depth)
     cosines = f"token cosine {depth.cosines[0]:.2f} to {_format_interval(depth.cosine)}"
     ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
-    onset = _describe_limit(depth) if kind == "borderline" else _name_onset(layers, depth, kind)
+    onset = _name_onset(layers, depth, kind)
+    if kind == "borderline":
+        limit = f"token cosine holds the limit, {_limit_cosine(depth):.2g}"
+        if not depth.cosine.holds(_limit_cosine(depth)):
+            limit = f"factor of HFC/LFC holds the limit, {SMOOTHED_FACTOR}"
+        onset = f"The interval of its {limit}: more samples may decide."
     driver = _name_driver(layers)
     return f"{subject} {_ANSWERS[kind]} ({cosines}, {ratios}). {onset} {driver}".rstrip()
 
@@ -148,21 +154,9 @@ def _format_interval(interval: Interval) -> str:
     return mean if low == high else f"{mean} [{low}, {high}]"
 
 
-def _describe_limit(depth: Depth) -> str:
-    """Return about how many samples tell the mean from the limit that its interval holds."""
-    what, interval, limit = "token cosine", depth.cosine, _limit_cosine(depth)
-    if not interval.holds(limit):
-        what, interval, limit = "factor of HFC/LFC", depth.factor, SMOOTHED_FACTOR
-    distance, more = abs(interval.mean - limit), "more samples"
-    if distance >= 1e-6:
-        needed = depth.num_samples * ((interval.high - interval.mean) / distance) ** 2
-        more = f"about {math.ceil(needed)} samples"
-    return f"The interval of its {what} holds the limit, {limit:.2g}: {more} would decide."
-
-
 def _name_onset(layers: list[LayerDiagnosis], depth: Depth, kind: Kind) -> str:
     """Name the first layer from which on the tokens of all are smooth."""
-    is_smooth = [cosine >= OVER_SMOOTHED_COSINE for cosine in depth.cosines[1:]]
+    is_smooth = [cosine >= _limit_cosine(depth) for cosine in depth.cosines[1:]]
     if kind == "smooths":
         is_smooth = [factor <= SMOOTHED_FACTOR for factor in depth.factors[1:]]
     onset = max((i + 1 for i, smooth in enumerate(is_smooth) if not smooth), default=0)

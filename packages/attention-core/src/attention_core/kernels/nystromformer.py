@@ -157,6 +157,5 @@ class Nystromformer(Kernel):
         return K1, torch.where(short, eye, K2.softmax(-1)), torch.where(short, pool, K3)
 
     def _landmark_means(self, valid: Tensor, dtype: torch.dtype) -> Tensor:
-        if self.segments == "published":
-            return segment_mean_matrix(torch.ones_like(valid), self.landmarks, dtype) * valid
-        return segment_mean_matrix(valid, self.landmarks, dtype)
+        counted = torch.ones_like(valid) if self.segments == "published" else valid
+        return segment_mean_matrix(counted, self.landmarks, dtype) * valid

@@ -174,9 +174,8 @@ class YOSO(Kernel):
         """Compute the map of these tokens."""
         valid = key_mask(mask, q, k)
         q, k = (F.normalize(at_least_float32(t), dim=-1) for t in (q, k))
-        return Angular(
-            self.scale * q, k, valid, (self.tau, self.gradient == "surrogate", self.block)
-        )
+        options = (self.tau, self.gradient == "surrogate", self.block)
+        return Angular(self.scale * q, k, valid, options)
 
     def postprocess(self, z: Tensor) -> Tensor:
         """Scale rows to length 1, as published; a row of zeros stays zero."""

@@ -159,7 +159,7 @@ def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
         return
     check_tensors("Softmax", 0, mask=mask)
     shape = (*q.shape[:-1], k.shape[-2])
-    fits = mask.ndim <= q.ndim
+    fits = 1 < mask.ndim <= q.ndim  # (..., N, M)
     for size, own in zip(mask.shape[::-1], shape[::-1], strict=False):
         fits = fits and (size == own or size == 1)
     if not fits:

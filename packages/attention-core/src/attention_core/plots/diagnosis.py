@@ -6,16 +6,9 @@ from typing import Any
 
 import torch
 
+from attention_core.plots import panels
 from attention_core.plots.depth import MEASURES, draw_curves
-from attention_core.plots.panels import (
-    BACKGROUND,
-    Axes,
-    Figure,
-    make_panels,
-    show_integers,
-    use_log_scale,
-    use_style,
-)
+from attention_core.plots.panels import Axes, Figure
 from attention_core.plots.spectra import SMALLEST
 
 # the colors of what adds to the tokens
@@ -44,7 +37,7 @@ def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     axis.set_title("change of log HFC/LFC by each step", pad=18)
     if present:
         _name_bars(axis)
-    show_integers(axis, "layer")
+    panels.show_integers(axis, "layer")
 
 
 def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> Figure:
@@ -56,8 +49,8 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
     """
     content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
     layers = content["layers"]
-    with use_style(theme):
-        figure, axes = make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
+    with panels.use_style(theme):
+        figure, axes = panels.make_panels(6, max(1, min(3, int(width / 2.8))), 2.5, width)
         depth = _find_outputs(layers)
         for name in ("hfc_lfc", "token_cosine"):
             _draw_depth(next(axes), name, depth, content.get("limits", {}).get(name))
@@ -67,7 +60,7 @@ def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> 
         _draw_singular_values(next(axes), tokens)
         _draw_shares(next(axes), layers)
         figure.suptitle(f"{content['model']}: {content['num_tokens']} tokens", fontsize=9)
-        figure.set_facecolor(BACKGROUND[theme])
+        figure.set_facecolor(panels.BACKGROUND[theme])
     return figure
 
 
@@ -83,7 +76,7 @@ def _draw_depth(axis: Axes, name: str, stacks: Mapping[str, Depth], limit: float
     axis.set_title(MEASURES[name])
     if len(stacks) > 1:
         axis.legend(fontsize=7)
-    show_integers(axis, "number of layers passed")
+    panels.show_integers(axis, "number of layers passed")
 
 
 def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[str, Depth]:
@@ -120,7 +113,7 @@ def _draw_responses(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     means = [torch.tensor(x, dtype=torch.float64).nanmean(0).tolist() if x else [] for x in heads]
     _draw_shades(axis, means)
     axis.set(title="response, faint (early) to strong (late)", ylabel="gain")
-    use_log_scale(axis)
+    panels.use_log_scale(axis)
     axis.set(xlabel="frequency / Nyquist", xlim=(0, 1))
 
 
@@ -131,8 +124,8 @@ def _draw_singular_values(axis: Axes, depth: Sequence[Mapping[str, Any]]) -> Non
     axis.set(title="singular values of the tokens", ylabel="value / largest")
     if shown:
         axis.set_ylim(max(SMALLEST, min(map(min, shown)) / 2), 2)
-    use_log_scale(axis)
-    show_integers(axis, "index")
+    panels.use_log_scale(axis)
+    panels.show_integers(axis, "index")
 
 
 def _draw_shades(axis: Axes, curves: Sequence[Sequence[float]], from_one: bool = False) -> None:
@@ -146,7 +139,7 @@ def _draw_shares(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     known = {i: layer for i, layer in placed.items() if layer.get("eigenvalue_shares")}
     axis.set(ylabel="share of heads, samples", ylim=(0, 1))
     axis.set_title("dominating eigenvalues", pad=18)
-    show_integers(axis, "layer")
+    panels.show_integers(axis, "layer")
     if not known:
         axis.text(0.5, 0.5, "projections unknown", ha="center", transform=axis.transAxes)
         return

@@ -5,18 +5,9 @@ from typing import Any
 
 import torch
 
+from attention_core.plots import panels
 from attention_core.plots.depth import MEASURES, draw_curves
-from attention_core.plots.panels import (
-    FULL_WIDTH,
-    Axes,
-    Figure,
-    Lines,
-    add_legend,
-    get_line,
-    make_panels,
-    show_integers,
-    use_log_scale,
-)
+from attention_core.plots.panels import FULL_WIDTH, Axes, Figure, Lines
 
 FREQUENCY = "frequency / Nyquist"
 SMALLEST = 1e-6  # times the largest singular value: smaller ones are rounding
@@ -27,14 +18,14 @@ def plot_frequency_responses(
 ) -> Figure:
     """Plot the gain at each frequency, a panel per method and a line per layer."""
     across = min(max(len(methods), 2), max(1, int(width / 2)), 4)
-    figure, axes = make_panels(len(methods), across, width=width, sharey=True)
+    figure, axes = panels.make_panels(len(methods), across, width=width, sharey=True)
     for axis, (method, layers) in zip(axes, methods.items(), strict=True):
         axis.set(title=method, xlabel=FREQUENCY, ylabel="gain", xlim=(0, 1))
-        color = get_line(lines, [*methods], method)["color"]
+        color = panels.get_line(lines, [*methods], method)["color"]
         for i, gains in enumerate(layers, start=1):
             line = {"color": color, "alpha": 0.25 + 0.7 * i / len(layers)}
             axis.plot(_space_frequencies(gains), gains, **line)
-        use_log_scale(axis)
+        panels.use_log_scale(axis)
         axis.label_outer()
     return figure
 
@@ -46,7 +37,7 @@ def draw_responses(
     curves = {label: (_space_frequencies(gains), gains) for label, gains in methods.items()}
     draw_curves(axis, curves, lines, marker="")
     axis.set(xlabel=FREQUENCY, ylabel="gain", xlim=(0, 1))
-    use_log_scale(axis)
+    panels.use_log_scale(axis)
 
 
 def plot_smoothing(
@@ -64,11 +55,11 @@ def plot_smoothing(
         for name in names
         if any(data.get(name) for data in methods.values())
     }
-    figure, axes = make_panels(len(found), width=width)
+    figure, axes = panels.make_panels(len(found), width=width)
     titles = {"response": "filter response", "singular_values": "singular values",
               "singular_response": "response by singular value"}  # fmt: skip
     for letter, axis, (name, curves) in zip("abcd", axes, found.items(), strict=False):
-        style = lines or {m: get_line(None, [*methods], m) for m in methods}
+        style = lines or {m: panels.get_line(None, [*methods], m) for m in methods}
         if name == "response":
             draw_responses(axis, curves, style)
         elif name == "singular_values":
@@ -77,18 +68,18 @@ def plot_smoothing(
             axis.set_ylabel("singular value / largest")
             if min(min(y) for _, y in shown.values()) < SMALLEST:
                 axis.set_ylim(SMALLEST, 2)
-            use_log_scale(axis)
-            show_integers(axis, "index")
+            panels.use_log_scale(axis)
+            panels.show_integers(axis, "index")
         elif name == "singular_response":
             draw_curves(axis, curves, style, marker="")
             axis.set(xlabel="singular value of A", ylabel="gain")
         else:
             draw_curves(axis, curves, style)
             axis.set_ylabel("mean over pairs")
-            show_integers(axis, "block")
+            panels.show_integers(axis, "block")
         axis.set_title(f"({letter}) {titles.get(name, MEASURES.get(name))}")
     if lines is None:
-        add_legend(figure, methods)
+        panels.add_legend(figure, methods)
     return figure
 
 

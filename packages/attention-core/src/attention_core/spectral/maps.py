@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attention_core.checks import check_nonnegative, check_sizes, check_tensors
 from attention_core.operators import Diagonal, Operator
-from attention_core.spectral.tokens import check_token_mask, token_cosine
+from attention_core.spectral.tokens import prepare_tokens, token_cosine
 
 Filter = Callable[[Operator, Tensor], Tensor]
 
@@ -74,10 +74,8 @@ def dft_response(H: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> dft_response(torch.full((2, 2), 0.5)).round()
     tensor([1., 0.])
     """
-    check_tensors("spectral.dft_response", 2, H=H)
-    H = H.to(torch.promote_types(H.dtype, torch.float32))
+    H = prepare_tokens("dft_response", H, mask)
     if mask is not None:
-        check_token_mask("dft_response", H, mask)
         samples = zip(H, mask, strict=True)
         return torch.stack([_transform_valid(sample, valid) for sample, valid in samples])
     spectrum = torch.fft.fft(torch.fft.ifft(H, dim=-1, norm="ortho"), dim=-2, norm="ortho")
@@ -97,7 +95,7 @@ def _transform_valid(H: Tensor, valid: Tensor) -> Tensor:
 
 def restrict_map(H: Tensor, mask: Tensor) -> Tensor:
     """Set rows and columns of a map (..., N, N) to 0 where the mask (..., N) is False."""
-    check_token_mask("restrict_map", H, mask)
+    H = prepare_tokens("restrict_map", H, mask)
     return H.where(mask.unsqueeze(-1) & mask.unsqueeze(-2), 0.0)  # padding may be NaN
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from attention_core.checks import check_sizes, check_tensors
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 from attention_core.spectral.maps import restrict_map
-from attention_core.spectral.tokens import check_token_mask
+from attention_core.spectral.tokens import prepare_tokens
 
 
 def logit_range(A: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -28,12 +28,10 @@ def logit_range(A: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> logit_range(torch.tensor([[3.0, 1.0], [7.0, 2.0]]).softmax(-1))
     tensor(2.5000)
     """
-    check_tensors("spectral.logit_range", 2, A=A)
-    A = A.to(torch.promote_types(A.dtype, torch.float32))
+    A = prepare_tokens("logit_range", A, mask)
     logits = A.where(A >= SMALLEST_WEIGHT, 0.0).log()
     low, high = logits.amin(-1), logits.amax(-1)
     if mask is not None:
-        check_token_mask("logit_range", A, mask)
         low = logits.masked_fill(~mask.unsqueeze(-2), torch.inf).amin(-1)
         high = logits.masked_fill(~mask.unsqueeze(-2), -torch.inf).amax(-1)
         low, high = low.where(mask, 0.0), high.where(mask, 0.0)

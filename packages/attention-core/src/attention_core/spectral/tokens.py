@@ -15,22 +15,22 @@ from attention_core.operators import masked_mean
 _BLOCK = 128  # tokens
 
 
-def check_token_mask(function: str, x: Tensor, mask: Tensor | None) -> None:
-    """Refuse tokens that are no tensor (..., N, D), and a mask that is not of these tokens."""
+def prepare_tokens(function: str, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Return tokens (..., N, D) in single precision at least; refuse a mask that is not theirs."""
     check_tensors(f"spectral.{function}", 2, x=x)
-    if mask is None:
-        return
-    check_tensors(f"spectral.{function}", 1, mask=mask)
-    if mask.shape[-1] != x.shape[-2] or mask.dtype != torch.bool:
-        raise ValueError(
-            f"spectral.{function} takes a boolean mask (..., {x.shape[-2]}) of its tokens, got "
-            f"the shape {tuple(mask.shape)} of {mask.dtype}"
-        )
+    if mask is not None:
+        check_tensors(f"spectral.{function}", 1, mask=mask)
+        if mask.shape[-1] != x.shape[-2] or mask.dtype != torch.bool:
+            raise ValueError(
+                f"spectral.{function} takes a boolean mask (..., {x.shape[-2]}) of its tokens, got "
+                f"the shape {tuple(mask.shape)} of {mask.dtype}"
+            )
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def _norm_frequencies(function: str, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the norms of the parts of high and of low frequency, (...), without padding."""
-    check_token_mask(function, x, mask)
+    x = prepare_tokens(function, x, mask)
     low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
     parts = [x - low, low] if mask is None else [t * mask.unsqueeze(-1) for t in (x - low, low)]
     high, low = (t.flatten(-2).norm(dim=-1) for t in parts)
@@ -100,7 +100,7 @@ def token_cosine(x: Tensor, mask: Tensor | None = None, signed: bool = False) ->
     >>> token_cosine(x), token_cosine(x, signed=True)
     (tensor(0.3333), tensor(-0.3333))
     """
-    check_token_mask("token_cosine", x, mask)
+    x = prepare_tokens("token_cosine", x, mask)
     unit, count = F.normalize(x, dim=-1), torch.tensor(x.shape[-2], device=x.device)
     if mask is not None:
         unit, count = unit.where(mask.unsqueeze(-1), 0.0), mask.sum(-1)
@@ -126,10 +126,10 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> effective_rank(torch.eye(4))
     tensor(4.)
     """
-    check_token_mask("effective_rank", x, mask)
+    x = prepare_tokens("effective_rank", x, mask)
     if mask is not None:
         x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
-    return count_directions(torch.linalg.svdvals(x.to(torch.promote_types(x.dtype, torch.float32))))
+    return count_directions(torch.linalg.svdvals(x))
 
 
 def count_directions(sigma: Tensor) -> Tensor:

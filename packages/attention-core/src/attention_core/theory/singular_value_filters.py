@@ -53,9 +53,7 @@ def measure_gain_ratios(
     """
     steps = [(1.0, 0.0, 0.0)] * (len(theta) - 1) if steps is None else steps
     terms = basis_terms(steps, lambda term: sigma * term, torch.ones_like(sigma))
-    gains = sum(
-        (w * term for w, term in zip(theta, terms, strict=True)), torch.zeros_like(sigma)
-    ).abs()
+    gains = torch.stack([w * term for w, term in zip(theta, terms, strict=True)]).sum(0).abs()
     return gains[..., 1:] / gains[..., :1]
 
 

@@ -32,7 +32,7 @@ def bound_attention_smoothing(P: Tensor, W_V: Tensor, X: Tensor) -> Bound:
     >>> bound.measured, bound.upper, bound.holds
     (tensor(0.), tensor(1.4142), tensor(True))
     """
-    factor = smoothing_rate(_find_alpha(P), P.shape[-1])
+    factor = smoothing_rate(P.abs().amax((-2, -1)), P.shape[-1])
     upper = factor * torch.linalg.matrix_norm(W_V, 2) * high_frequency_norm(X)
     return Bound(high_frequency_norm(P.softmax(-1) @ X @ W_V), upper)
 
@@ -52,7 +52,7 @@ def bound_logits(X: Tensor, W_Q: Tensor, W_K: Tensor) -> Bound:
     scale = W_Q.shape[-1] ** 0.5
     radius = X.norm(dim=-1).amax(-1)
     upper = radius**2 * torch.linalg.matrix_norm(W_Q @ W_K.mT, 2) / scale
-    return Bound(_find_alpha((X @ W_Q) @ (X @ W_K).mT / scale), upper)
+    return Bound(((X @ W_Q) @ (X @ W_K).mT / scale).abs().amax((-2, -1)), upper)
 
 
 class DecayCondition(NamedTuple):
@@ -172,15 +172,11 @@ def bound_block_smoothing(
     return Bound(high_frequency_norm(output), (lipschitz + residual) * before.upper)
 
 
-def _find_alpha(P: Tensor) -> Tensor:
-    return P.abs().amax((-2, -1))
-
-
 def _attend(P: Tensor, W_V: Tensor, W_O: Tensor, X: Tensor) -> Tensor:
     return (P.softmax(-1) @ X.unsqueeze(-3) @ W_V @ W_O).sum(-3)
 
 
 def _factor_heads(P: Tensor, W_V: Tensor, W_O: Tensor) -> Tensor:
-    alpha = _find_alpha(P).amax(-1)
+    alpha = P.abs().amax((-3, -2, -1))
     sigmas = [torch.linalg.matrix_norm(W, 2).amax() for W in (W_V, W_O)]
     return sigmas[0] * sigmas[1] * P.shape[-3] * smoothing_rate(alpha, P.shape[-1])

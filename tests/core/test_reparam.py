@@ -16,6 +16,7 @@ from tests.core.cases import gradients
 B, N, DIM, HEADS = 2, 7, 12, 3
 KINDS = ("sharpening", "smoothing", "band-pass")
 PSI = "proj.parametrizations.weight.original"
+EPS = "proj.parametrizations.weight.0.eps"
 
 all_kinds = pytest.mark.parametrize("kind", KINDS)
 all_forms = pytest.mark.parametrize("form", ["inverse", "transpose"])
@@ -123,6 +124,15 @@ def test_starting_weights_are_the_papers():
     assert_close(V.std().item(), (2 / 192) ** 0.5, rtol=0.02, atol=0)
     assert_close(psi.std().item(), 0.1, rtol=0.2, atol=0)
     assert 0.35 < (psi > 0).float().mean() < 0.65
+
+
+@all_kinds
+def test_its_parameters_are_1d_and_named_once(kind):
+    host, _ = layer(kind=kind)
+    names = {"qkv.weight", "qkv.bias", "proj.bias", PSI} | ({EPS} if kind == "band-pass" else set())
+    assert {name for name, _ in host.named_parameters(remove_duplicate=False)} == names
+    assert set(host.state_dict()) == names
+    assert all(host.get_parameter(name).ndim == 1 for name in names - {"qkv.weight"})
 
 
 @all_kinds

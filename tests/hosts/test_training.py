@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import lightning
 import pytest
 import torch
 import transformers as hf
@@ -23,9 +24,9 @@ IDS = torch.randint(3, VOCAB, (8, 6), generator=torch.Generator().manual_seed(0)
 DATA = [{"input_ids": ids, "labels": ids} for ids in IDS]
 
 
-def build() -> nn.Module:
+def build(filter=GFSA) -> nn.Module:
     torch.manual_seed(0)
-    return attach(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), GFSA).eval()
+    return attach(hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2)), filter).eval()
 
 
 def coefficients(model: nn.Module) -> Tensor:
@@ -62,6 +63,50 @@ def test_a_trainer_goes_on_from_its_checkpoint(kind, wrap, tmp_path):
     assert torch.equal(coefficients(again), coefficients(whole))
     loaded = load(hf.AutoModelForCausalLM, str(tmp_path / "parts" / "checkpoint-4")).eval()
     assert torch.equal(loaded(IDS).logits, whole(IDS).logits)
+
+
+def test_accelerate_writes_and_reads_what_is_attached(tmp_path):
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = build(partial(GFSA, wK=0.4))
+    wrapped = accelerator.prepare(model)
+    accelerator.save_state(tmp_path / "state")
+    accelerator.save_model(wrapped, tmp_path / "model")
+    other = accelerate.Accelerator(cpu=True)
+    again = other.prepare(build())
+    other.load_state(tmp_path / "state")
+    assert torch.equal(again(IDS).logits, model(IDS).logits)
+    fresh = build()
+    accelerate.load_checkpoint_in_model(fresh, tmp_path / "model")
+    assert torch.equal(fresh(IDS).logits, model(IDS).logits)
+
+
+class Module(lightning.LightningModule):
+    """A module that attaches when it is made."""
+
+    def __init__(self, filter=GFSA) -> None:
+        super().__init__()
+        self.model = build(filter).train() if filter else hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2))
+
+    def training_step(self, batch, i):
+        return self.model(**batch).loss
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), 0.1)
+
+
+def test_lightning_writes_and_reads_what_is_attached(tmp_path):
+    options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = lightning.Trainer(
+        default_root_dir=tmp_path, max_steps=2, accelerator="cpu", **options
+    )
+    trainer.fit(module := Module(), torch.utils.data.DataLoader(DATA, 4))
+    assert coefficients(module).abs().max() > 0.1
+    (file,) = tmp_path.rglob("*.ckpt")
+    again = Module.load_from_checkpoint(file)
+    assert torch.equal(again.model.eval()(IDS).logits, module.model.eval()(IDS).logits)
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*filter.wK"):
+        Module.load_from_checkpoint(file, filter=None)
 
 
 def test_sentence_transformers_writes_and_load_reads(tmp_path, monkeypatch):

@@ -20,13 +20,15 @@ RELEASED = {
     "gfsa": ({"attn.lamb": "attn.filter.wK"}, GFSA, None, ODD, "with GFSA of K = 3 in 6 blocks"),
     "featscale": ({"lamb1": "attn.tokens.s", "lamb2": "attn.tokens.t"}, Plain,
                   partial(FeatScale, gain=2), range(12), "with FeatScale of gain 2 in 12 blocks"),
+    "cait": ({"lamb1": "attn.tokens.s", "lamb2": "attn.tokens.t"}, Plain,
+             FeatScale, range(24), "with FeatScale of gain 1 in 24 blocks"),
 }  # fmt: skip
 
 
-def save_released(path, name: str, classes: int = 7, size: int = 32):
+def save_released(path, name: str, backbone: str = BACKBONE):
     """Save random weights in the layout of the released code; return the model that has them."""
     names, make_filter, tokens, blocks, _ = RELEASED[name]
-    model = build_model(BACKBONE, classes, size).eval()
+    model = build_model(backbone, 7, 32).eval()
     attach(model, make_filter, list(blocks), tokens=tokens)
     weights = {k: w for k, w in model.state_dict().items() if not k.endswith((".w0", ".w1"))}
     for block in blocks:
@@ -38,11 +40,12 @@ def save_released(path, name: str, classes: int = 7, size: int = 32):
 
 @pytest.mark.parametrize("name", RELEASED)
 def test_the_mechanism_and_the_sizes_are_read_from_the_names(name, tmp_path) -> None:
-    model = save_released(tmp_path / "x.pth", name)
-    network, sentence = load_network(str(tmp_path / "x.pth"), BACKBONE)
+    backbone = "cait_xxs24_224" if name == "cait" else BACKBONE
+    model = save_released(tmp_path / "x.pth", name, backbone)
+    network, sentence = load_network(str(tmp_path / "x.pth"), backbone)
     x = torch.randn(2, 3, 32, 32)
     assert_close(network.eval()(x), model(x))
-    assert sentence.endswith(f"on {BACKBONE} {RELEASED[name][-1]}.")
+    assert sentence.endswith(f"on {backbone} {RELEASED[name][-1]}.")
 
 
 def test_a_method_says_whose_parameters_have_one_name(tmp_path) -> None:

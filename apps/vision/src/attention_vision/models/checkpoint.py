@@ -17,17 +17,17 @@ from experiment_kit.data.download import fetch_hub_files, find_model_files
 from experiment_kit.diagnosis.checkpoint_files import PREFIXES, choose_model, read_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import overlay_arguments, read_overlay
+from timm.models.cait import Cait
 from torch import Tensor, nn
 
 from attention_vision.models.timm_models import build_model
 
 METHODS = ("attnscale", "gfsa", "featscale")
 _OPTION = "checkpoint"
-# the parameters of a mechanism in a block -> its method and the gain of FeatScale
+# the parameters of a mechanism in a block -> its method
 _SHOWN = {
-    "attn.lamb": ("attnscale", 1), "lamb1": ("featscale", 2),  # names in the released code
-    "attn.filter.omega": ("attnscale", 1), "attn.filter.wK": ("gfsa", 1),
-    "attn.tokens.s": ("featscale", 1),
+    "attn.lamb": "attnscale", "lamb1": "featscale",  # names in the released code
+    "attn.filter.omega": "attnscale", "attn.filter.wK": "gfsa", "attn.tokens.s": "featscale",
 }  # fmt: skip
 _MECHANISMS = {"filter", "kernel", "tokens"}  # modules that a stock checkpoint lacks
 
@@ -133,7 +133,9 @@ def _attach_mechanism(
     network: nn.Module, weights: dict[str, Any], backbone: str, method: str
 ) -> str:
     """Attach what the names of the weights show; return it as the end of a sentence."""
-    blocks, shown, gain = _find_method(weights)
+    blocks, parameter = _find_parameter(weights)
+    shown = _SHOWN.get(parameter, "")
+    gain = 2 if parameter == "lamb1" and not isinstance(network, Cait) else 1  # CaiT adds once
     if method and method not in METHODS:
         raise UserError(f"--method={method}: it is one of {', '.join(METHODS)}")
     if method and (not shown or "featscale" in {shown, method} - {shown}):
@@ -154,13 +156,11 @@ def _attach_mechanism(
     return f" with {text[method]} in {len(blocks)} blocks"
 
 
-def _find_method(weights: Iterable[str]) -> tuple[list[int], str, int]:
-    """Return the blocks that have parameters of a mechanism, its method and its gain."""
+def _find_parameter(weights: Iterable[str]) -> tuple[list[int], str]:
+    """Return the blocks that have a parameter of a mechanism, and its name in them."""
     pattern = re.compile(rf"blocks\.(\d+)\.({'|'.join(map(re.escape, _SHOWN))})")
     found = [match for name in weights if (match := pattern.fullmatch(name))]
-    if not found:
-        return [], "", 1
-    return [int(match[1]) for match in found], *_SHOWN[found[0][2]]
+    return [int(match[1]) for match in found], found[0][2] if found else ""
 
 
 def read_gfsa_order(backbone: str) -> int:

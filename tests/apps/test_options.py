@@ -7,7 +7,6 @@ from attention_nlp.models.crammed import CrammedConfig
 from attention_speech.language import LanguageModel, Transcripts
 from attention_vision.losses import Mix
 from attention_vision.models.late_class_token import ClassToken
-from attention_vision.module import LateDropPath
 from jsonargparse import ArgumentParser
 
 from tests.apps.cases import CASES
@@ -17,7 +16,7 @@ def list_kinds(kind: type) -> list[type]:
     return [kind, *(found for sub in kind.__subclasses__() for found in list_kinds(sub))]
 
 
-KINDS = [LanguageModel, Transcripts, Mix, ClassToken, LateDropPath, CrammedConfig]
+KINDS = [LanguageModel, Transcripts, Mix, ClassToken, CrammedConfig]
 KINDS += [kind for case in CASES for kind in (case.app.model, *list_kinds(case.app.data))]
 
 

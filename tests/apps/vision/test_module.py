@@ -3,7 +3,6 @@
 import json
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from attention_core import AGF, GFSA
 from attention_vision.losses import HAT
 from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model
-from attention_vision.module import LateDropPath, VisionClassifier
+from attention_vision.module import VisionClassifier
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.errors import UserError
 
@@ -69,21 +68,6 @@ def test_raw_averaged_and_last_weights_and_the_training_images_are_scored(tmp_pa
     assert result["parameters"] == sum(p.numel() for p in network.parameters())
 
 
-def test_late_epochs_have_another_stochastic_depth() -> None:
-    late = LateDropPath(epoch=3, rate=0.6)
-    sizes = VIT | {"depth": 4}
-    module = VisionClassifier(10, 32, model_kwargs=sizes, drop_path=0.3, late_drop_path=late)
-    module._trainer = SimpleNamespace(current_epoch=2)
-    found = {}
-    for epoch in (2, 3, 9):
-        module._trainer.current_epoch = epoch
-        module.on_train_epoch_start()
-        paths = (block.drop_path2 for block in module.model.blocks)
-        found[epoch] = [getattr(path, "drop_prob", 0.0) for path in paths]
-    assert found[2] == pytest.approx([0, 0.1, 0.2, 0.3])
-    assert found[3] == found[9] == pytest.approx([0, 0.2, 0.4, 0.6])
-
-
 @pytest.mark.parametrize("backbone", ["resnet18", "densenet121"])
 def test_a_network_without_attention_trains(backbone, tmp_path) -> None:
     sizes = (f"--model.backbone={backbone}", "--model.model_kwargs={}", "--trainer.precision=32")
@@ -123,7 +107,6 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
     ({"backbone": "resnet18", "filter": GFSA}, "ResNet has no attention that attach knows"),
     ({"class_token": ClassToken(12)}, "must be from 1 to 11 of the 12 blocks"),
     ({"ema": 1.0}, "model.ema must be a number from 0 to below 1, got 1.0"),
-    ({"late_drop_path": LateDropPath(3, 0.5)}, "needs a model.drop_path above 0"),
     ({"loss": HAT, "kernel": AGF}, "HAT takes no kernel that has a penalty"),
     ({"model_kwargs": {"deep": 3}}, "model.model_kwargs of deit_tiny_patch16_224: .*deep"),
     ({"model_kwargs": {"patch_size": 5}}, "patches of 5 by 5 do not divide images of 32"),

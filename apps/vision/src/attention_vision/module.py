@@ -1,19 +1,17 @@
 """Training and evaluation of an image classifier."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from attention_core import Plain
-from attention_core.checks import check_ints, check_probabilities, check_sizes
+from attention_core.checks import check_probabilities, check_sizes
 from attention_core.hosts.hook_points import Position
 from experiment_kit.data.download import PRETRAINED
 from experiment_kit.errors import UserError
 from experiment_kit.training.module import AttentionModule
 from experiment_kit.training.optim import param_groups_weight_decay
-from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
@@ -26,23 +24,6 @@ from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model, is_convolutional, list_blocks
 
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
-
-
-@dataclass(frozen=True)
-class LateDropPath:
-    """A rate of stochastic depth that holds from an epoch on.
-
-    Args:
-        epoch: The first epoch that has it.
-        rate: The rate of the last block.
-    """
-
-    epoch: int
-    rate: float
-
-    def __post_init__(self) -> None:
-        check_ints("model.late_drop_path", 0, epoch=self.epoch)
-        check_probabilities("model.late_drop_path", rate=self.rate)
 
 
 class VisionClassifier(AttentionModule):
@@ -63,7 +44,6 @@ class VisionClassifier(AttentionModule):
         global_batch: Images of a step on all devices, by accumulated gradients; null is one batch
             of each device.
         ema: Decay of averaged weights, which are scored beside the raw ones; null is none.
-        late_drop_path: Stochastic depth of every block in the last epochs; null is drop_path.
     """
 
     accuracy: Any
@@ -86,7 +66,6 @@ class VisionClassifier(AttentionModule):
         weight_decay: float = 0.05,
         global_batch: int | None = None,
         ema: float | None = None,
-        late_drop_path: LateDropPath | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(weight_decay=weight_decay, **kwargs)
@@ -99,11 +78,6 @@ class VisionClassifier(AttentionModule):
         self.model = network
         if not (is_convolutional(network) and self._attaches_nothing()):
             self.model = self.attach_slots(network, position=position)
-        if late_drop_path is not None and not drop_path:
-            raise ValueError("model.late_drop_path needs a model.drop_path above 0")
-        self.drop_path, self.late_drop_path = drop_path, late_drop_path
-        paths = (part for part in self.model.modules() if isinstance(part, DropPath))
-        self.drop_paths = [(path, path.drop_prob) for path in paths]
         if checkpoint == PRETRAINED:
             checkpoint = find_timm_weights(backbone)
         if checkpoint:
@@ -165,14 +139,6 @@ class VisionClassifier(AttentionModule):
         mesh = self.device_mesh["data_parallel"]
         for part in (*list_blocks(self.model), self.model, *self.loss.children()):
             fully_shard(part, mesh=mesh)
-
-    def on_train_epoch_start(self) -> None:
-        """Scale the stochastic depth of every block, where the late epochs have another rate."""
-        late = self.late_drop_path
-        if late is None or self.current_epoch < late.epoch:
-            return
-        for path, rate in self.drop_paths:
-            path.drop_prob = rate * late.rate / self.drop_path
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss and the penalties of the kernels."""

@@ -83,7 +83,7 @@ def test_rows_of_qqp_that_are_cut_short_are_left_out(tmp_path, capsys) -> None:
     with (tmp_path / "QQP" / "train.tsv").open("a") as file:
         file.write("7\thalf a question\n8\t\n")
     assert len(Glue("qqp", data_dir=str(tmp_path)).read_split("train")) == len(ROWS)
-    assert "train.tsv: left out 2 rows that are too short" in capsys.readouterr().out
+    assert "train.tsv: left out 2 rows that are too short" in capsys.readouterr().err
 
 
 def test_protocols_take_their_parts_from_where_they_say(tmp_path) -> None:

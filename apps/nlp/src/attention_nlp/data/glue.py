@@ -1,5 +1,6 @@
 """The GLUE benchmark, https://gluebenchmark.com, from its own files or the hub."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -121,7 +122,8 @@ def _drop_short_rows(rows: Iterable[Row], columns: set[str | int], where: str) -
     every = list(rows)
     whole = [row for row in every if columns <= row.keys()]
     if len(whole) < len(every):
-        print(f"{where}: left out {len(every) - len(whole)} rows that are too short")
+        text = f"left out {len(every) - len(whole)} rows that are too short"
+        print(f"note: {where}: {text}", file=sys.stderr)
     return whole
 
 

@@ -1,6 +1,7 @@
 """The recognizer: independent of padding, mechanisms in its encoder, training, averaged weights."""
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -78,6 +79,9 @@ def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
     torch.testing.assert_close({**module.state_dict()}, {**last})
     best = str(tmp_path / "checkpoints" / "best.ckpt")
     results = trainer.test(module, datamodule=data, ckpt_path=best, verbose=False)
+    torch.testing.assert_close({**module.state_dict()}, mean)
+    module.load_state_dict(last)
+    module.load_tested_weights(Path(best))  # as for predictions
     torch.testing.assert_close({**module.state_dict()}, mean)
     metrics = {key: value for part in results for key, value in part.items()}
     rates = {"wer", "substitutions", "insertions", "deletions", "cer", "cer_insertions", "rtf"}

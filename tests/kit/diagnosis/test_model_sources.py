@@ -1,6 +1,7 @@
 """Models that are diagnosed: of timm, of transformers with and without a tokenizer, or refused."""
 
 import json
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -101,14 +102,16 @@ def test_weights_of_another_model_are_named(changed, sentence, bert) -> None:
         load_transformers(str(bert))
 
 
-def test_the_start_of_a_run_has_the_weights_before_its_first_step(tmp_path) -> None:
+def test_the_start_of_a_run_has_the_weights_before_its_first_step(tmp_path, monkeypatch) -> None:
     names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
     limits = ("max_steps", "limit_val_batches", "val_check_interval")
     short = (f"--trainer.{name}=1" for name in limits)
     args = (*NARROW, *short, "--model.optimizer.init_args.lr=1e-30")
     experiment = Experiment(**names, profile="smoke", args=args)
     run_app(load_app("sequence"), ["fit", *experiment.arguments(str(tmp_path))])
-    folder = str(next(tmp_path.rglob("result.json")).parent)
+    folder, hook = str(next(tmp_path.rglob("result.json")).parent), Mock()
+    monkeypatch.setattr(load_app("sequence").model, "load_tested_weights", hook, raising=False)
     best, start = (load_run(folder, [], 1, load=f)[0] for f in (load_best_epoch, build_run))
     pairs = zip(best.parameters(), start.parameters(), strict=True)
     assert all(torch.allclose(a, b, rtol=0, atol=1e-20) for a, b in pairs)
+    assert hook.call_args.args[-1].name == "best.ckpt"

@@ -89,14 +89,16 @@ class CheckpointAveraging(Callback):
                     saved.path.unlink()
         trainer.strategy.barrier()
 
+    def average_epochs(self, checkpoint: Path, module: LightningModule) -> dict[str, Tensor]:
+        """Return the mean that replaces the weights of best.ckpt; {} where there is none."""
+        best = list_saved_epochs(checkpoint.parent / "averaged")[: self.num_epochs]
+        names = {name for name, _ in module.named_parameters()}
+        is_best = checkpoint.name == "best.ckpt"
+        return average_weights([saved.path for saved in best], names) if best and is_best else {}
+
     def on_test_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Replace the weights of best.ckpt by the mean."""
-        path = Path(trainer.ckpt_path or "")
-        if path.name != "best.ckpt":
-            return
-        if best := list_saved_epochs(path.parent / "averaged")[: self.num_epochs]:
-            names = {name for name, _ in pl_module.named_parameters()}
-            weights = average_weights([saved.path for saved in best], names)
+        if weights := self.average_epochs(Path(trainer.ckpt_path or ""), pl_module):
             trainer.strategy.load_model_state_dict({"state_dict": weights}, strict=True)
 
     on_predict_start = on_test_start

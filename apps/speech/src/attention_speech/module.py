@@ -198,6 +198,11 @@ class SpeechRecognizer(AttentionModule):
         """Return front end and encoder, without the decoder."""
         return SpeechEncoder(self.model)
 
+    def load_tested_weights(self, checkpoint: Path) -> None:
+        """Replace the weights of best.ckpt by the mean that is tested."""
+        if weights := self.averaging.average_epochs(checkpoint, self):
+            self.load_state_dict(weights)
+
     def configure_callbacks(self) -> list[Callback]:
         """Return the callback that averages epochs, if it averages more than one."""
         if self.averaging.num_epochs == 1:

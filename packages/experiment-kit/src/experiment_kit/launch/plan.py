@@ -190,9 +190,12 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 
 def load_best_epoch(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
-    """Build the model of a finished run with the weights of its best epoch, and its data."""
+    """Build the model of a finished run with the weights that were tested, and its data."""
     model, data = build_run(folder, trust)
-    load_state(model, find_weights(folder))
+    path = find_weights(folder)
+    load_state(model, path)
+    if load := getattr(model, "load_tested_weights", None):  # a mean of epochs
+        load(path)
     return model, data
 
 

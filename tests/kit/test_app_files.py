@@ -67,4 +67,4 @@ def test_an_entry_may_refine_one_of_the_kit_and_a_bad_name_is_a_sentence(
     assert plain["model"]["filter"] == {"class_path": "attention_core.Plain"}
     assert plain["model"]["layers"] == "6:"
     assert plain["run"] == {"method": "plain"}
-    assert "gfsa" not in list_overlays("three", "method")
+    assert "agf" not in list_overlays("three", "method")

@@ -2,7 +2,7 @@
 
 An app is a package `attention_<app>` that holds `configs/base.yaml`. Its data sets are files,
 `configs/data/<name>.yaml`; its backbones, methods, recipes, profiles, protocols and grids are
-entries of one file each, as `configs/methods.yaml`. Methods that all apps share are in the kit.
+entries of one file each, as `configs/methods.yaml`. What several apps share is in the kit.
 
 `find_config` returns the settings of a name, and `name_run` the names of a config.
 """

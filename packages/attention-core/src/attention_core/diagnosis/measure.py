@@ -28,7 +28,6 @@ from attention_core.spectral.heads import SMALLEST_WEIGHT
 
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
 MAX_DECOMPOSED = 1e8
-_LITTLE = 1e-30
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
 LEVELS: dict[str, tuple[str, ...]] = {
     "light": ("tokens", "responses"),
@@ -142,7 +141,7 @@ class Measurer:
         total: Any = sum(branches.values())
         added = _read_tokens(change.node, mask, layer)[0] - x
         # a LayerScale may multiply the sum of the branches
-        gain = (total * added).sum(1, True) / total.square().sum(1, True).clamp(min=_LITTLE)
+        gain = (total * added).sum(1, True) / total.square().sum(1, True).clamp(min=1e-30)
         ratios = [read_logs(self._measure_node(change.carried, mask, layer))]
         for kind in order:
             x = x + gain * branches[kind]

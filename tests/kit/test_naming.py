@@ -44,7 +44,15 @@ def test_a_network_and_its_data_have_their_names() -> None:
     other = "--model.backbone=cait_xxs24_224"
     bare = ["-c", "base", "--data.dataset_name=digits"]
     pico = [*small, "--model.backbone=vit_pico", "--model.filter=GFSA"]
+    recipe = ["-c", "data/imagenet_1k", "-c", "backbone/deit_small", "-c", "method/gfsa"]
+    layers = ["-c", "data/imagenet_100", "-c", "backbone/deit_tiny", "-c", "method/agf"]
+    kernel = "{K: 4, gamma: 0.0}"
     for args, names in (
+        ([*small[:2], *recipe, "--model.filter.K=4"], ("imagenet_1k", "deit_small", "gfsa")),
+        (
+            [*small[:2], *layers, "--model.layers=-1:", f"--model.kernel.init_args={kernel}"],
+            ("imagenet_100", "deit_tiny", "agf"),
+        ),
         (small, ("digits", "deit_tiny", "plain")),
         ([*small, other], ("digits", "cait_xxs24", "plain")),
         (bare, ("digits", "deit_tiny_patch16_224", "plain")),

@@ -244,12 +244,19 @@ def _has_arguments(package: str, name: str, config: Config) -> bool:
     run, model = config["run"], config["model"]
     entry = find_config(package, f"method/{name}") or {}
     overlays = (entry, find_config(package, f"protocol/{run.get('protocol')}") or {})
-    names = {**run, "method": name}
-    rows = dict(o for each in overlays for row in match_rows(each, names) for o in flatten_row(row))
     stated = dict(flatten_row({"model": entry.get("model", {})}))
-    return model.get("layers", ":") == stated.get("model.layers", ":") and any(
-        not any(_list_changes(model, slot, options) for slot in SLOTS)
-        for options in (stated, stated | rows)
+
+    def list_options() -> Iterator[Settings]:
+        yield stated
+        for recipe in ("", *read_entries(package, "recipe")):  # a run has no name of its own
+            names = {**run, "method": name, "recipe": recipe}
+            rows = (row for each in overlays for row in match_rows(each, names))
+            yield stated | dict(option for row in rows for option in flatten_row(row))
+
+    return any(
+        model.get("layers", ":") == options.get("model.layers", ":")
+        and not any(_list_changes(model, slot, options) for slot in SLOTS)
+        for options in list_options()
     )
 
 

@@ -58,12 +58,20 @@ def test_a_verdict_needs_the_papers_experiment_three_seeds_and_a_commit(
     assert (verdict.kind, verdict.reason[: len(reason)]) == (kind, reason)
 
 
-def test_costs_compare_by_any_protocol_and_other_values_by_their_last_digit() -> None:
-    runs = [{"row": "agf", "column": "listops_time", "seed": s, "value": 3.0 + s / 100}
-            for s in range(3)]  # fmt: skip
-    results = make_results(*({**PAPER, "protocol": "test", **r} for r in runs), table="agf-table-5")
-    (verdict,) = find_verdicts(results).values()
-    assert verdict.reason.endswith("half a unit of its last digit")
+@pytest.mark.parametrize(("column", "value", "kind"), [
+    ("flops_g", 4.57, "within"), ("flops_g", 4.60, "worse"), ("throughput", 9.0, "not comparable"),
+])  # fmt: skip
+def test_a_count_compares_by_any_protocol_and_other_costs_do_not(column, value, kind) -> None:
+    run = {
+        **PAPER,
+        "row": "softmax-deit_s-12",
+        "column": column,
+        "value": value,
+        "protocol": "test",
+    }
+    (verdict,) = find_verdicts(make_results(run, table="gfsa-table-9")).values()
+    ending = "device" if kind == "not comparable" else "half a unit of its last digit"
+    assert (verdict.kind, ending in verdict.reason) == (kind, True)
 
 
 def list_statistics(results: TableResults) -> list[dict[str, str]]:

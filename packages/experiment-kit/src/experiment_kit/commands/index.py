@@ -23,9 +23,10 @@ MEASURED = ("Table", "Row", "Column", "Printed", "Ours", "Profile, protocol", "V
 COUNTS = ("Table", "Measures", "Protocol", "Remark", "Printed", "Measured", "Comparable")
 ABOUT = (
     "Ours is mean ± sample standard deviation (number of seeds), and leads to the runs. A cell is "
-    "comparable by the paper's recipe and protocol, of committed code, with three seeds or more. "
-    "`make plan TABLE=<table>` says what a table needs and costs, and `make table TABLE=<table>` "
-    "makes it, by the paper's protocol."
+    "comparable by the paper's recipe and protocol, of committed code, with three seeds or more, "
+    "or as a count of parameters or multiply-adds. `make plan TABLE=<table>` says what a table "
+    "needs and costs, and `make table TABLE=<table> SEED=0,1,2` makes it, by the paper's protocol: "
+    "most papers have one seed, which has no verdict."
 )
 CHECKED = {
     "hyperparameters": "checked: tests compare the merged configs with its settings",

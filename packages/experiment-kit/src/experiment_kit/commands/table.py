@@ -1,6 +1,7 @@
 """The command that makes a table: train what is missing, publish, print."""
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from experiment_kit.papers.cost import list_missing_weights
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
 from experiment_kit.papers.results import (
+    MIN_SEEDS,
     Measurement,
     TableResults,
     add_measurements,
@@ -117,6 +119,9 @@ def make_table(
         place = f"profile {chosen.profile}, protocol {protocol}, source {source}"
         console.print(f"{table}: {place}", highlight=False)
         print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
+    seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
+    if min(seeds.values(), default=MIN_SEEDS) < MIN_SEEDS:
+        console.print(f"fewer than {MIN_SEEDS} seeds have no verdict: --seeds=0,1,2 gives them one")
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return

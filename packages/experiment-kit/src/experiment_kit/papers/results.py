@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -24,6 +24,7 @@ RANDOM, CITED = "random", "cited"
 UNKNOWN, MODIFIED = "unknown", "-modified"  # commits
 NOT_COMPARABLE = "not comparable"
 MIN_SEEDS = 3  # for a verdict
+EXACT = {"parameters", "multiply_adds"}  # costs that are counted, alike on every device
 
 # a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
 # `weights_source` says where training started, "random" or "pretrained: <name>", where rows differ
@@ -82,19 +83,19 @@ class TableResults:
         for row, key in product(spec.labels, spec.paper.measurable):
             places = self._list_parts(row, key)
             measured = [runs[place] for place in places if place in runs]
-            estimate, reason, data = None, "", ""
+            estimate, reason, settings = None, "", list[Setting]()
             if measured and len(measured) == len(places):
                 values = [part["value"] for part in measured]
                 estimate = _estimate_cell(values, is_difference=key in spec.computed)
                 settings = [spec.setting(*place) for place in places]
                 reason = self.explain_incomparable(profile, protocol, settings, pd.concat(measured))
-                data = settings[0].data if len(settings) == 1 else ""
-            cells.append(self._describe_cell(row, key, estimate, reason, data))
+            cells.append(self._describe_cell(row, key, estimate, reason, settings))
         return cells
 
     def _describe_cell(
-        self, row: str, key: str, estimate: MeanDeviation | None, incomparable: str, data: str
-    ) -> CellResult:
+        self, row: str, key: str, estimate: MeanDeviation | None, incomparable: str,
+        settings: Sequence[Setting],
+    ) -> CellResult:  # fmt: skip
         """Compare a cell with the printed value, unless `incomparable` says why it cannot be."""
         paper, digits = self.paper, self.spec.decimals[key]
         column, printed = paper.columns[key], paper.printed_value(row, key)
@@ -106,7 +107,10 @@ class TableResults:
             return cell
         difference = round(round(estimate.mean, digits) - printed, digits)
         signed = f"{difference:+.{digits}f}".replace("-", "−")
-        if not incomparable and estimate.count < MIN_SEEDS:
+        is_exact = {setting.metric for setting in settings} <= EXACT
+        if is_exact:
+            estimate = replace(estimate, std=0.0, count=MIN_SEEDS)  # an interval of no width
+        elif not incomparable and estimate.count < MIN_SEEDS:
             seeds = "one seed has" if estimate.count == 1 else f"{estimate.count} seeds have"
             incomparable = f"{seeds} no interval worth a verdict"
         elif not incomparable and round(estimate.half_width, digits) == 0:
@@ -114,10 +118,12 @@ class TableResults:
         if incomparable:
             kind, reason = NOT_COMPARABLE, incomparable
         else:
+            data = settings[0].data if len(settings) == 1 else ""
             tolerance, origin = find_tolerance(paper, row, key, printed, data)
             better = column.higher_is_better
             kind, side = compare_estimate(estimate, printed, tolerance, better, digits)
-            reason = f"the interval {side} {printed:g} ± {tolerance:.2g}, {origin}"
+            shown = "count" if is_exact else "interval"
+            reason = f"the {shown} {side} {printed:g} ± {tolerance:.2g}, {origin}"
         return cell._replace(difference=signed, kind=kind, reason=reason)
 
     def explain_incomparable(
@@ -127,8 +133,10 @@ class TableResults:
         if profile != PAPER:
             return f"profile {profile} is not the paper's scale"
         # the cost of a model needs no data
-        is_split = any(setting.report != "efficiency" for setting in settings)
-        if is_split and protocol != self.spec.protocol:
+        costs = [setting.metric for setting in settings if setting.report == "efficiency"]
+        if {*costs} - EXACT:
+            return "a cost that depends on the device, which is another one than the paper's"
+        if len(costs) < len(settings) and protocol != self.spec.protocol:
             return f"protocol {protocol} is not the paper's, {self.spec.protocol}"
         if (runs["weights_source"] == RANDOM).any():
             return "weights are random where the paper's are pretrained"

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from attention_core import GFSA, EigenSpectrum, SelfAttention, spectral
+from attention_speech.data.base import SpeechBatch
 from experiment_kit.commands import measure
 from torch import nn
 
@@ -74,6 +75,9 @@ def test_shares_of_several_batches_are_those_of_their_samples_together():
     with torch.no_grad():
         model.first.proj.weight.mul_(9)
     whole = measure.measure_eigenvalues(model, [[x, mask]])
+    whole_batch = SpeechBatch(x, *[mask] * 3, ["a"] * B, ["b"] * B)  # cut by its own method
+    (few,) = measure.take_samples([whole_batch], 2)
+    assert (type(few), len(few.texts)) == (SpeechBatch, 2)
     parts = measure.measure_eigenvalues(model, [[x[:1], mask[:1]], [x[1:], mask[1:]]])
     assert parts["metrics"] == pytest.approx(whole["metrics"])
     assert parts["samples"] == whole["samples"] == B

@@ -49,6 +49,7 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
 @pytest.mark.parametrize(("option", "sentence"), [
     ("--device=gpu", "invalid choice: 'gpu'"),
     ("--repeats=0", "--repeats and --batch_size must be at least 1"),
+    ("--batch_size=0", "--repeats and --batch_size must be at least 1"),
     ("--model.layres=3", "unrecognized arguments: --model.layres=3"),
     ("--model.filter.init_args.K=0", "GFSA.K must be a whole number of at least 1, got 0"),
     ("", "name an app: "),

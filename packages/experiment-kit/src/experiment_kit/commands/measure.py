@@ -23,7 +23,7 @@ from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import EigenvalueOptions, load_app
 from experiment_kit.run_files import load_state, write_atomically
 from experiment_kit.training.efficiency import BATCH_SIZES, PRECISIONS, measure_efficiency
-from experiment_kit.training.spectral_monitor import RepeatedCall
+from experiment_kit.training.spectral_monitor import RepeatedCall, crop_batch
 
 _KINDS = ("smoothing_share", "sharpening_share", "tied_share")
 _SHARES = (*_KINDS, *(f"nonzero_{kind}" for kind in _KINDS))  # with the zeros of H, and without
@@ -37,7 +37,7 @@ def run_efficiency(args: Sequence[str]) -> None:
         "batch_size": {"type": int},
         "repeats": {"type": int, "default": 10},
     })  # fmt: skip
-    if min(options.repeats, options.batch_size or 1) < 1:
+    if min(options.repeats, 1 if options.batch_size is None else options.batch_size) < 1:
         raise UserError("--repeats and --batch_size must be at least 1")
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UserError("--device=cuda: there is no GPU here that this PyTorch can use")
@@ -109,10 +109,10 @@ def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
     }
 
 
-def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[list[Any]]:
+def take_samples(batches: Iterable[Any], count: int | None) -> Iterator[Any]:
     """Yield batches of `count` samples in all; the last one is cut to fit."""
     for batch in batches:
-        yield [part[:count] for part in batch]
+        yield batch if count is None else crop_batch(batch, count)
         if count is not None and (count := count - len(batch[0])) <= 0:
             return
 

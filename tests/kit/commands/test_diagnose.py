@@ -3,7 +3,9 @@
 import json
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from attention_core import AttnScale, attach, spectral
 from attention_core.diagnosis import Diagnosis
 from attention_vision.models.timm_models import build_model
 from experiment_kit.__main__ import main
+from experiment_kit.commands.diagnose import mask_prefix
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.page import tabulate_models
@@ -111,7 +114,9 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("run:{folder}",), "is the folder of no finished run"),
     ((), "diagnose takes a model"),
     (("timm:test_vit", "--skip=padding"), "no value of --skip named 'padding'; allowed: cls"),
-    (("hf:{folder}/bert", "--skip=registers"), "has no class token or register"),
+    (("hf:{folder}/bert", "--skip=registers"), "has no such token in its layers"),
+    (("timm:test_vit", "--out={folder}"), "is no file for a page"),
+    (("timm:test_vit", "--out=x.csv"), "is no file for a page"),
     (("timm:test_vit", "--attach=none"), "--attach=none: it is no file, and none of gfsa"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
     (("checkpoint:{folder}/vit.pth", "--class=torch.nn:Identity"), "Identity has no attention"),
@@ -127,6 +132,20 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
     monkeypatch.setattr(model_sources, "fetch_hub_files", refuse_download)
     assert sentence in read_error(run, monkeypatch, folder, *arguments)
+
+
+@pytest.mark.parametrize(("prefix", "registers", "tokens", "skip", "left"), [
+    (2, 0, 6, "cls", 4),  # with a distillation token
+    (5, 4, 9, "registers", 5), (1, 0, 5, "registers", None),
+    (1, 0, 4, "cls", None),  # CaiT
+])  # fmt: skip
+def test_skipped_tokens_are_those_of_the_layers(prefix, registers, tokens, skip, left) -> None:
+    network = nn.Module()
+    network.cls_token, network.num_prefix_tokens = torch.ones(1), prefix
+    network.num_reg_tokens, network.patch_embed = registers, SimpleNamespace(num_patches=4)
+    report = SimpleNamespace(num_samples=1, num_tokens=tokens, model="it")
+    with nullcontext() if left else pytest.raises(UserError, match="no such token in its"):
+        assert mask_prefix(network, report, [skip], None).sum() == left
 
 
 class Net(nn.Module):

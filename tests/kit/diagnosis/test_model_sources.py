@@ -24,7 +24,9 @@ def bert(tmp_path):
     return tmp_path
 
 
-def test_images_of_timm_have_the_size_of_the_model() -> None:
+def test_images_have_the_size_of_the_model_and_other_inputs_the_given_shape() -> None:
+    batch, note = model_sources.load_source("class:torch.nn:Identity", shape=[4]).make_batch((), 2)
+    assert (batch.shape, note) == ((2, 4), "The inputs are random numbers of the given shape.")
     source = load_timm("vit_tiny_patch16_224", random=True)
     images = [make_image(seed, 40) for seed in range(2)]
     assert source.encode(images).shape == (2, 3, 224, 224)

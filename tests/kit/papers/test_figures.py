@@ -127,6 +127,7 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
     (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
     (["gfsa-1", "--model=timm:a"], "gfsa-1 cannot be drawn: it shows no model"),
     (["gfsa-1", "--width=-1"], "width: Not of type PositiveFloat: -1 does not conform"),
+    (["gfsa", "--out=gains.svg"], "--out=gains.svg is one file: name a folder for 5 figures"),
     (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error):

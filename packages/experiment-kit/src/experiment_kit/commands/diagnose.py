@@ -87,6 +87,10 @@ def diagnose_models(
     names = [name for model, steps in followed.items() for name in steps or [model]]
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
+    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
+    path = Path(out or f"runs/diagnosis/{file}.html")
+    if path.is_dir() or path.suffix in (".csv", ".json"):  # the tables beside the page
+        raise UserError(f"--out={out} is no file for a page: name one, such as page.html")
     several = len(names) > 1 or bool(attached)
     options: dict[str, Any] = {"where": where or None, "layers": layers or None}
     options["mechanisms"] = chosen if mechanisms != "" or several else None
@@ -110,8 +114,6 @@ def diagnose_models(
             console.print(str(report), *said, sep="\n", markup=False, highlight=False)
     if several:
         print_page_table(tabulate_models(reports), console)
-    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
-    path = Path(out or f"runs/diagnosis/{file}.html")
     steps = {name: step for found in followed.values() for name, step in found.items()}
     write_diagnosis_page(path, reports, notes, steps)
     written = ", ".join(map(str, write_reports(path, reports)))
@@ -141,18 +143,22 @@ def mask_prefix(
 ) -> Tensor:
     """Return the mask of valid tokens without the class token or the registers, at the front."""
     for module in network.modules():
-        classes = int(isinstance(getattr(module, "cls_token", None), Tensor))
+        has_class = isinstance(getattr(module, "cls_token", None), Tensor)
         tokens = getattr(module, "register_tokens", None)  # in transformers
         count = getattr(module, "num_reg_tokens", 0)
         registers = tokens.shape[1] if isinstance(tokens, Tensor) else count
-        if classes or registers:
+        prefix = getattr(module, "num_prefix_tokens", has_class + registers)  # in timm
+        classes = prefix - registers  # a distillation token is one
+        first = 0 if "cls" in skipped else classes
+        last = prefix if "registers" in skipped else classes
+        patches = getattr(getattr(module, "patch_embed", None), "num_patches", None)
+        # the class token of CaiT enters behind these layers, which have the patches alone
+        if first < last and patches != report.num_tokens:
             shape = report.num_samples, report.num_tokens
             mask = torch.ones(shape, dtype=torch.bool) if mask is None else mask.clone()
-            first = 0 if "cls" in skipped else classes
-            mask[:, first : classes + (registers if "registers" in skipped else 0)] = False
+            mask[:, first:last] = False
             return mask
-    raise UserError(f"--skip={','.join(skipped)}: {report.model} has no class token or register "
-                    "that is known")  # fmt: skip
+    raise UserError(f"--skip={','.join(skipped)}: {report.model} has no such token in its layers")
 
 
 def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:

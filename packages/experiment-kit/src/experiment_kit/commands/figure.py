@@ -52,6 +52,8 @@ def make_figure(
         path = Path(out or f"{folder}/figures")
         if path.suffix == "" or path.is_dir():
             path /= f"{name}.svg"
+        elif len(entries) > 1:
+            raise UserError(f"--out={out} is one file: name a folder for {len(entries)} figures")
         if path.suffix[1:] not in FORMATS:
             raise UserError(f"--out={out} ends in none of .{', .'.join(FORMATS)}")
         try:

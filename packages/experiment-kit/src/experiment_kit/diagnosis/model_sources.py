@@ -52,13 +52,15 @@ _DECODER_TOKENS = 16  # random ones, where the encoder reads no text
 class ModelSource:
     """A network in evaluation mode, a sentence about its weights, and what it reads.
 
-    `encode` turns samples of `kind` into a batch; where `kind` is None, it takes their number.
+    `encode` turns samples of `kind` into a batch; where `kind` is None, it takes their number,
+    and `made` says what such samples are.
     """
 
     network: Any
     weights: str
     kind: Kind | None
     encode: Callable[[Any], Any]
+    made: str = "The texts are random tokens: the model has no tokenizer."
 
     def make_batch(self, paths: Sequence[str], samples: int) -> tuple[Any, str]:
         """Return a batch of files, or of samples that are made, and a sentence on their origin."""
@@ -71,7 +73,7 @@ class ModelSource:
             return self.encode(found), note
         if paths:
             raise UserError("the model has no tokenizer to read --input with: leave it out")
-        return self.encode(samples), "The texts are random tokens: the model has no tokenizer."
+        return self.encode(samples), self.made
 
 
 def load_source(
@@ -142,7 +144,8 @@ def load_class(
             return torch.randn(samples, *shape, generator=torch.Generator().manual_seed(0))
         return _stack_images(samples, *shape)
 
-    return ModelSource(network.eval(), weights, "image" if len(shape) == 3 else None, encode)
+    made = "The inputs are random numbers of the given shape."
+    return ModelSource(network.eval(), weights, "image" if len(shape) == 3 else None, encode, made)
 
 
 def describe_images(network: Any, weights: str) -> ModelSource:

@@ -6,7 +6,7 @@ from itertools import product
 import pandas as pd
 import pytest
 from experiment_kit.pages.tables import MeanDeviation
-from experiment_kit.papers.render import format_pairs, format_statistics
+from experiment_kit.papers.render import format_pairs, format_statistics, format_tests
 from experiment_kit.papers.results import TableResults, compare_estimate
 
 from tests.kit.conftest import make_results
@@ -97,12 +97,22 @@ def test_an_average_is_judged_by_the_runs_that_it_is_made_of(paper) -> None:
     assert find_verdicts(make_results(*mixed))["agf", "average"].kind == "not comparable"
 
 
-def test_the_reference_row_is_compared_with_the_others_by_seed() -> None:
-    results, other = measure(), measure(row="transformer").runs.copy()
+@pytest.mark.parametrize(("changes", "text"), [
+    ([1.0, 1.1, 1.2], "+1.10 (+0.85 to +1.35; 3)"),  # 1.1 -+ 4.303 * 0.1 / sqrt 3
+    ([0.0, 0.0, 0.0], "+0.00 (the same in each seed; 3)"), ([1.0, 1.1], "+1.05 (2)"),
+])  # fmt: skip
+def test_the_reference_row_is_compared_with_the_others_by_seed(changes, text) -> None:
+    results = measure()
     assert len(format_pairs(results, "agf", "paper", "published")) == 1  # no other row
-    other["value"] -= [1.0, 1.1, 1.2]
+    other = measure(VALUES[: len(changes)], row="transformer").runs
+    other["value"] -= changes
     both = replace(results, runs=pd.concat([results.runs, other]))
-    assert format_pairs(both, "agf", "paper", "published") == [
-        ["method", "JV"],
-        ["Transformer", "+1.10 (+0.85 to +1.35; 3)"],
-    ]  # 1.1 -+ 4.303 * 0.1 / sqrt 3
+    lines = format_pairs(both, "agf", "paper", "published")
+    assert lines == [["method", "JV"], ["Transformer", text]]
+
+
+def test_a_test_over_columns_is_exact_without_zeros(spec) -> None:
+    places = product((("agf", 51.0), ("gfsa", 50.0)), enumerate([*spec.columns][:7]))
+    runs = [{"row": r, "column": c, "value": v if i else 50.0} for (r, v), (i, c) in places]
+    lines = format_tests(make_results(*runs), "agf", "small", "validation")
+    assert lines[1:] == [["Transformer + GFSA", "7", "0.031"]]  # 2 of the 64 signs of six

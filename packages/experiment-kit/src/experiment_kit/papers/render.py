@@ -1,5 +1,6 @@
 """A table for the terminal, and its page in Markdown: the numbers, their statistics, their runs."""
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -30,7 +31,7 @@ _PAIRS = (
 )
 _TESTS = (
     "Two-sided Wilcoxon signed-rank test of {} against each row, over the n columns that both "
-    "have: exact, or by the normal approximation without zeros where a difference is zero."
+    "have: exact, without zeros."
 )
 MIN_PAIRS = 6  # with fewer no two-sided exact p-value is below 0.05
 PROFILES = {
@@ -203,8 +204,10 @@ def format_pairs(results: TableResults, reference: str, profile: str, protocol: 
             if len(differences := found.get(column, [])) > 1:
                 pair, digits = MeanDeviation.from_values(differences), spec.decimals[column]
                 mean, interval = round(pair.mean, digits) + 0.0, pair.format_interval(digits, "+")
-                text = f"{mean:+.{digits}f} ({interval}; {pair.count})"
-                texts[i] = text.replace("-", "−")
+                if round(pair.half_width, digits) == 0:
+                    interval = "the same in each seed"
+                interval = f"{interval}; " if pair.count >= MIN_SEEDS else ""
+                texts[i] = f"{mean:+.{digits}f} ({interval}{pair.count})".replace("-", "−")
         lines += [[labels[row], *texts]] if {*texts} - {MISSING} else []
     return lines
 
@@ -218,11 +221,11 @@ def format_tests(results: TableResults, reference: str, profile: str, protocol: 
         pairs = [(means.get((reference, c)), means.get((row, c))) for c in spec.columns]
         # 0.3 - 0.2 ties with 0.2 - 0.1
         differences = [round(a - b, 6) for a, b in pairs if a is not None and b is not None]
-        if len(differences) >= MIN_PAIRS and any(differences):
-            from scipy.stats import wilcoxon  # takes seconds to import; most tables have few pairs
+        if len(changes := [x for x in differences if x]) >= MIN_PAIRS:
+            from scipy import stats  # takes seconds to import; most tables have few pairs
 
-            method = "approx" if 0 in differences else "exact"
-            p = wilcoxon(differences, zero_method="wilcox", method=method).pvalue
+            # every choice of the signs, which is exact with ties too
+            p = stats.wilcoxon(changes, method=stats.PermutationMethod(math.inf)).pvalue
             lines.append([spec.labels[row], str(len(differences)), f"{p:.3f}"])
     return lines
 

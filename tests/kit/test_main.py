@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from experiment_kit.__main__ import COMMANDS, FOR_APPS, load_command, prepare_arguments
+from experiment_kit.commands.list import list_experiments
 from experiment_kit.errors import UserError
 from jsonargparse import auto_parser
 
@@ -29,6 +30,11 @@ def test_a_light_command_imports_no_torch(command: str) -> None:
     assert done.returncode == 0, done.stderr
     texts = {"--help": "compare", "--version": "torch 2", "list": "agf-table-1"}
     assert texts[command] in done.stdout
+
+
+def test_a_paper_is_listed_with_all_its_tables(capsys) -> None:
+    list_experiments("record-straight")
+    assert capsys.readouterr().out.count("│ record-straight-") == 3
 
 
 def predict(run: str, files: list[str], out: str = "", pretrained: bool = False) -> None: ...

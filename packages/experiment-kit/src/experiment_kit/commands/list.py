@@ -10,7 +10,7 @@ from rich.table import Table
 
 from experiment_kit.app_files import find_table_specs, list_apps
 from experiment_kit.launch.overlays import KINDS, fill_defaults, list_overlays
-from experiment_kit.papers.values import check_name
+from experiment_kit.papers.values import check_name, load_table
 
 
 def list_experiments(name: str = "") -> None:
@@ -22,12 +22,13 @@ def list_experiments(name: str = "") -> None:
     """
     console = Console()
     tables_by_app = {app: [path.stem for path in find_table_specs(app)] for app in list_apps()}
-    papers = {table.rpartition("-table-")[0] for table in chain(*tables_by_app.values())} - {""}
+    paper_of = {table: load_table(table).paper for table in chain(*tables_by_app.values())}
+    papers, name = {*paper_of.values()}, name.replace("-", "_")
     if name:
         check_name(name, [*tables_by_app, *sorted(papers)], "app or paper")
     for app, tables in tables_by_app.items():
         if name in papers:
-            tables = [table for table in tables if table.startswith(f"{name}-table-")]
+            tables = [table for table in tables if paper_of[table] == name]
         elif name not in (app, ""):
             continue
         if not name:

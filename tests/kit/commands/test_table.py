@@ -132,6 +132,8 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, folders
     assert lines[0] == "gfsa-table-3: profile paper, protocol published, source released"
     assert sum(line.startswith("to train: ") for line in lines) == 26  # the printed rows
     assert any(line.startswith("left out: imagenet_1k: ") for line in lines)
+    cost = {"columns": ["flops_g"], "rows": ["softmax-deit_s-12"]}
+    assert list_dry_run(capsys, "gfsa-table-9", **folders, **cost)[1].startswith("to measure: ")
     chosen = {"rows": ["bert_tiny-gfsa", "bert_tiny"], "columns": ["cola"]}
     lines = list_dry_run(capsys, "gfsa-table-1", select=True, **folders, **chosen)
     assert sum(line.startswith("to train: ") for line in lines) == 36
@@ -144,6 +146,8 @@ def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(
 ):
     def train(runs, options):
         for e, run in runs.items():
+            if e.label.endswith("K=4 w0=0.0"):
+                continue  # it fails
             run.folder.mkdir(parents=True)
             config = {"seed_everything": e.seed, **plan_configs([e])[e]}
             (run.folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -160,7 +164,8 @@ def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(
     for module in (publish, search):
         monkeypatch.setattr(module, "run_missing", train)
     options = {"rows": ["gfsa-bert_base", "softmax-bert_base"], "columns": ["cola"]}
-    publish.make_table("gfsa-table-1", select=True, **options, **folders)
+    with pytest.raises(UserError, match="1 run did not finish"):
+        publish.make_table("gfsa-table-1", select=True, **options, **folders)
     text = (tmp_path / "out/gfsa-table-1.csv").read_text()
     assert "gfsa-bert_base-selected,cola,paper,published,2023,50.0000" in text
     page = (tmp_path / "out/gfsa-table-1.md").read_text()

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -125,14 +125,14 @@ def make_table(
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return
-    possible = list_needed_runs(found, runs)
+    possible, failures = list_needed_runs(found, runs), 0
     if train:
         refuse_absent_weights(table, (e for e, run in possible.items() if not run.has_result))
     if train and select:
-        found = select_options(found, searches)
+        found, failures = select_options(found, searches)
         runs = plan_runs((cell.experiment for cell in found), chosen.folder)
         possible = list_needed_runs(found, runs)
-    failures = run_missing(possible, chosen) if train and possible else 0
+    failures += run_missing(possible, chosen) if train and possible else 0
     measurements = read_measurements(found, runs)
     is_published = (Path(out) / f"{table}.csv").is_file()
     if not measurements and (train or not is_published):
@@ -144,17 +144,17 @@ def make_table(
     refuse_failures(failures, "table")
 
 
-def select_options(cells: Sequence[Cell], searches: Mapping[Place, Search]) -> list[Cell]:
-    """Run the searches of cells; return these with their best points, as rows of their own."""
-    found = []
+def select_options(cells: list[Cell], searches: dict[Place, Search]) -> tuple[list[Cell], int]:
+    """Search; return the cells with their best points as rows of their own, and the failures."""
+    found, failures = [], 0
     for place, search in searches.items():
         own = [cell for cell in cells if (cell.row, cell.column) == place]
         if own:  # its data is here
-            search.run()
+            failures += search.run()
         for cell in own:
             experiment = set_options(cell.experiment, search.best, search.space)
             found.append(replace(cell, row=f"{cell.row}{SELECTED}", experiment=experiment))
-    return found
+    return found, failures
 
 
 def list_searches(

@@ -28,13 +28,17 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
     if options.dry_run == "commands":
         for job in list_training_jobs(runs, options.folder):
             print(shlex.join([sys.executable, *job.arguments]))
+        if costs := {run for e, run in runs.items() if not e.is_trained}:
+            sentence = "have no command: this machine measures them without --dry_run"
+            options.console.print(f"{len(costs)} costs of models {sentence}", soft_wrap=True)
         return
-    for run, e in {run: e for e, run in runs.items()}.items():
+    for (run, trains), e in {(run, e.is_trained): e for e, run in runs.items()}.items():
         step = run.find_latest_step()
-        state = "to train" if step is None else f"at step {step}"
+        state = ("to train" if step is None else f"at step {step}") if trains else "to measure"
+        is_done = run.has_result if trains else (run.folder / f"{e.source}.json").is_file()
         start = f", starts from {runs[e.start].folder}" if e.start else ""
         label = f" ({e.label})" if e.label else ""  # a point of a grid
-        text = f"{'finished' if run.has_result else state}: {run.folder}{label}{start}"
+        text = f"{'finished' if is_done else state}: {run.folder}{label}{start}"
         options.console.print(escape(text), soft_wrap=True, highlight=False)
 
 

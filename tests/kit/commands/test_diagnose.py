@@ -135,15 +135,12 @@ def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, rea
 
 
 @pytest.mark.parametrize(("prefix", "registers", "tokens", "skip", "left"), [
-    (2, 0, 6, "cls", 4),  # with a distillation token
-    (5, 4, 9, "registers", 5), (1, 0, 5, "registers", None),
-    (1, 0, 4, "cls", None),  # CaiT
+    (2, 0, 6, "cls", 4), (5, 4, 9, "registers", 5), (1, 0, 4, "cls", None),  # DeiT-distilled, CaiT
 ])  # fmt: skip
 def test_skipped_tokens_are_those_of_the_layers(prefix, registers, tokens, skip, left) -> None:
-    network = nn.Module()
+    network, report = nn.Module(), SimpleNamespace(num_samples=1, num_tokens=tokens, model="it")
     network.cls_token, network.num_prefix_tokens = torch.ones(1), prefix
     network.num_reg_tokens, network.patch_embed = registers, SimpleNamespace(num_patches=4)
-    report = SimpleNamespace(num_samples=1, num_tokens=tokens, model="it")
     with nullcontext() if left else pytest.raises(UserError, match="no such token in its"):
         assert mask_prefix(network, report, [skip], None).sum() == left
 

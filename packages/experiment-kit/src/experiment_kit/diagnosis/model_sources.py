@@ -325,8 +325,8 @@ def load_run(
     first = next(batches)
 
     what = ", ".join(map(str, files)) if files else "the run's validation data"
-    epoch = "best epoch" if load is load_best_epoch else "first step"
-    note = f"The weights are those of the {epoch} of {folder}; the batch is of {what}."
+    weights = "tested weights" if load is load_best_epoch else "weights of the first step"
+    note = f"The model has the {weights} of {folder}; the batch is of {what}."
     network = PredictStep(module.cpu(), first).eval()
     cropped = (crop_batch(x, samples) if samples else x for x in chain([first], batches))
     return network, ((tuple(x), module.token_mask(x)) for x in cropped), note

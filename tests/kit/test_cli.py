@@ -11,7 +11,7 @@ import yaml
 from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
 from experiment_kit.app_cli import AppCLI
-from experiment_kit.cli import execute_subcommand, run_app
+from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
@@ -185,3 +185,8 @@ def test_training_from_another_checkpoint_is_another_run(finished: Run, tmp_path
         for extra in ([], [f"--ckpt_path={best}"])
     )
     assert scratch != warm
+    begun, last = Run(tmp_path), str(finished.find_newest_checkpoint())
+    assert find_start_checkpoint(begun, last, fitting=True) == last
+    shutil.copytree(finished.checkpoint_folder, begun.checkpoint_folder)
+    own = str(begun.checkpoint_folder / "step=156.ckpt")  # as far as it came
+    assert find_start_checkpoint(begun, last, fitting=True) == own

@@ -113,22 +113,23 @@ def check_flags(options: Any) -> None:
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
-    """Return the given checkpoint, else the one to resume from, or the one to evaluate."""
+    """Return the checkpoint to resume from, to start from, or to evaluate."""
     if fitting and given == "best":
         text = "ckpt_path best has weights alone: leave it out, to go on from the last state"
         raise UserError(text)
-    if given and given not in ("best", "last"):
-        if not is_whole_checkpoint(Path(given), resumable=fitting):
-            remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
-            raise UserError(f"ckpt_path {given} is not a whole checkpoint{remedy}")
-        return given
-    is_last = fitting or given == "last"
+    path = None if given in (None, "best", "last") else given
+    if path and not is_whole_checkpoint(Path(path), resumable=fitting):
+        remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
+        raise UserError(f"ckpt_path {path} is not a whole checkpoint{remedy}")
+    if path and (not fitting or run.has_result):
+        return path
+    is_last = fitting or given == "last"  # the run's own wins: it has begun from the given one
     found = run.find_newest_checkpoint() if is_last else run.find_test_checkpoint()
     if found is None:
         if not fitting:
             remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
             raise UserError(f"{run.folder} is not trained: {remedy}")
-        return None
+        return path
     if fitting:
         print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
     return str(found)

@@ -100,7 +100,7 @@ class FiniteSteps(Callback):
                 f"{[*lost, cause][0]} at step {trainer.global_step} (epoch "
                 f"{trainer.current_epoch}, batch {trainer.fit_loop.epoch_loop.batch_idx}): lower "
                 "the learning rate, clip the gradient or look at that batch; "
-                + describe_restart(self.run, trainer)
+                + describe_restart(self.run)
             )
         self.losses = []
 

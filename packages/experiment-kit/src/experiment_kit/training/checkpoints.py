@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -131,12 +130,9 @@ def find_nonfinite(tensors: Mapping[str, Tensor]) -> str | None:
     return next((name for name, x in tensors.items() if not get_local(x).isfinite().all()), None)
 
 
-def describe_restart(run: Run, trainer: Trainer) -> str:
+def describe_restart(run: Run) -> str:
     """Say from which checkpoint the same command goes on."""
-    given, newest = trainer.ckpt_path, run.find_latest_step()
-    if given and Path(given).parent != run.checkpoint_folder:
-        return f"the same command starts again from {given}"
-    if newest is None:
+    if (newest := run.find_latest_step()) is None:
         return "there is no checkpoint yet, and the same command starts anew"
     return f"the same command goes on from step={newest}.ckpt, from before it"
 
@@ -176,7 +172,7 @@ class ResumableCheckpoint(Checkpoint):
             raise UserError(
                 f"{name or 'a weight'} is nan or infinite after step {trainer.global_step}, which "
                 "is not saved: lower the learning rate, or look at what changes the weights; "
-                + describe_restart(self.run, trainer)
+                + describe_restart(self.run)
             )
         patches.rewind_loops(checkpoint, self.is_validated)
         found = {name: metric.metric_state for name, metric in find_metrics(module)}

@@ -114,7 +114,7 @@ def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
     assert ("weights_source" in result) == (source is not None)
 
 
-def test_a_finished_run_is_left_alone_and_another_not_resumed_on_changed_data(
+def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
     tmp_path, monkeypatch, capsys, read_error
 ):
     data = tmp_path / "points.txt"
@@ -123,9 +123,11 @@ def test_a_finished_run_is_left_alone_and_another_not_resumed_on_changed_data(
     run = fit(tmp_path / "runs")
     with monkeypatch.context() as patch:  # as on a disk that is read-only
         patch.setattr(Run, "lock", lambda _: pytest.fail("locked"))
-        data.write_text("2")
         fit(tmp_path / "runs")
-    assert f"already finished: {run.folder}\n" in capsys.readouterr().out
+        assert f"already finished: {run.folder}\n" in capsys.readouterr().out
+        data.write_text("2")
+        error = read_error(fit, tmp_path / "runs")
+    assert f"{run.folder} is finished with other data: points.txt has changed since" in error
     (run.folder / "result.json").unlink()
     error = read_error(fit, tmp_path / "runs")
     assert f"{run.folder} cannot resume: points.txt has changed since it started" in error

@@ -20,7 +20,7 @@ CONFIG = {
     "run": {"data": "jv", "backbone": "uea", "method": "gfsa", "profile": "small", "folder": "r"},
     "trainer": {"max_epochs": 3, "devices": 1, "limit_train_batches": 3, "accelerator": "cpu"},
     "model": {"filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 3}}},
-    "data": {"class_path": "UEA", "init_args": {"name": "X", "data_dir": None, "num_workers": 0}},
+    "data": {"class_path": "attention_x.UEA", "init_args": {"data_dir": None, "num_workers": 0}},
     "spectral": {"every_n_steps": 50},
 }
 
@@ -30,6 +30,9 @@ def hash_with(path: str, value: object) -> str:
     *groups, key = path.split(".")
     reduce(dict.__getitem__, groups, config)[key] = value
     return config_hash(config)
+
+
+OWN = {"class_path": "mine.Data", "init_args": {"data_dir": "/data", "num_workers": 4}}
 
 
 @pytest.mark.parametrize(("path", "value", "is_other"), [
@@ -54,9 +57,12 @@ def test_what_can_change_the_result_makes_another_run(path, value, is_other) -> 
     assert (hash_with(path, value) != config_hash(CONFIG)) == is_other
 
 
-def test_one_batch_and_all_batches_are_two_runs() -> None:
-    one, everything = (hash_with("trainer.limit_train_batches", x) for x in (1, 1.0))
-    assert one != everything
+@pytest.mark.parametrize(("path", "one", "other"), [
+    ("trainer.limit_train_batches", 1, 1.0),  # a batch, and all
+    ("data", OWN, {**OWN, "init_args": {"data_dir": "/fold2"}}),
+])  # fmt: skip
+def test_two_values_of_an_option_are_two_runs(path, one, other) -> None:
+    assert hash_with(path, one) != hash_with(path, other)
 
 
 def test_a_run_has_a_readable_place() -> None:

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from pydoc import locate
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,6 +27,7 @@ from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI, explain_absent_size
 from experiment_kit.app_files import SLOTS, flatten_row
 from experiment_kit.environment import search_working_directory_last
+from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.run import Run, config_hash
 from experiment_kit.run_files import is_whole_checkpoint, parse_step, read_mapping, write_atomically
@@ -68,6 +70,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is not None:
             if settings.ckpt_path not in (None, "last"):  # refuse a missing file all the same
                 find_start_checkpoint(run, settings.ckpt_path, fitting)
+            check_own_files(cli)
             print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():
@@ -110,6 +113,19 @@ def check_flags(options: Any) -> None:
     if re.search("spawn|fork|notebook", str(options["strategy"])):
         text = "processes that are forked within a run do not return its scores: take ddp"
         raise UserError(f"trainer.strategy: {text}, or ModelParallelStrategy")
+
+
+def check_own_files(cli: AppCLI) -> None:
+    """Raise UserError if a finished run had other files of the user than those that are there."""
+    data = cli.settings.data
+    kind: Any = locate(data.class_path)
+    if cli.settings.run.data in cli.app.downloads or not issubclass(kind, SplitDataModule):
+        return
+    try:
+        paths = kind(**data.init_args.as_dict()).list_data_files()
+    except UserError:  # they are gone, and the result stays
+        return
+    cli.run.check_data(paths)
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:

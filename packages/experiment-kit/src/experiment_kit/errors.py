@@ -16,7 +16,7 @@ _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as to
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Check the doc",
           "Problem with", "Expected a path but", "Expected a <class 'NoneType'>",
           "You can update Transformers")  # fmt: skip
-_OURS = ("attention_", "experiment_kit")
+OURS = ("attention_", "experiment_kit")
 EXIT_STATUS = 75  # a signal ended the run; EX_TEMPFAIL of sysexits.h: try again later
 
 
@@ -84,7 +84,7 @@ def find_own_line(error: BaseException | None) -> str:
         return own
     for frame, line in reversed(frames):
         root, file = frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename
-        is_known = root.startswith(_OURS) or root in sys.stdlib_module_names
+        is_known = root.startswith(OURS) or root in sys.stdlib_module_names
         if not is_known and "site-packages" not in file:
             return f" ({type(error).__name__} in {file}, line {line})"
     return ""

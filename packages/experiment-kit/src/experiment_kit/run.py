@@ -17,7 +17,7 @@ import yaml
 
 from experiment_kit import run_files
 from experiment_kit.environment import describe_code, describe_environment
-from experiment_kit.errors import UserError
+from experiment_kit.errors import OURS, UserError
 from experiment_kit.run_files import (
     FolderName,
     hold_lock,
@@ -75,10 +75,12 @@ def config_hash(config: Mapping[str, Any]) -> str:
 
 
 def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what can change the result: no paths, devices, loggers or workers."""
+    """Return what can change the result: no paths of our data, devices, loggers or workers."""
     trainer, data = (_drop_keys(config.get(key), _IGNORED[key]) for key in ("trainer", "data"))
     if "init_args" in data:
-        data["init_args"] = _drop_keys(data["init_args"], _IGNORED["data"])
+        is_ours = data.get("class_path", OURS[0]).startswith(OURS)  # its name says what it reads
+        ignored = _IGNORED["data"] - ({"data_dir"} if not is_ours else set())
+        data["init_args"] = _drop_keys(data["init_args"], ignored)
     return {**{key: config.get(key) for key in _HASHED}, "trainer": trainer, "data": data}
 
 
@@ -192,17 +194,23 @@ class Run:
         write_atomically(path, before + yaml.safe_dump([describe_environment()]))
 
     def record_data(self, paths: Sequence[Path]) -> None:
-        """Record the data of the run; raise UserError if one with checkpoints had other data.
+        """Record the data of the run; raises as `check_data`.
 
         It is no part of the hash: a run may move to another machine before its data is there.
         """
-        found = describe_data(paths)
-        if self.find_latest_step() is not None and (change := self._diff_data(found)):
+        write_atomically(self.folder / "data.json", json.dumps(self.check_data(paths)) + "\n")
+
+    def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
+        """Describe the data; raise UserError if the run has begun or finished with other data."""
+        found, is_finished = describe_data(paths), self.has_result
+        is_begun = is_finished or self.find_latest_step() is not None
+        if is_begun and (change := self._diff_data(found)):
+            state = "is finished with other data" if is_finished else "cannot resume"
             raise UserError(
-                f"{self.folder} cannot resume: {change} since it started: restore it, or move the"
-                " folder of the run away to train it anew"
+                f"{self.folder} {state}: {change} since it started: restore it, move the folder of"
+                " the run away to train it anew, or give another run.folder"
             )
-        write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
+        return found
 
     def _diff_data(self, found: Mapping[str, Any]) -> str:
         """Return how the data differs from the recorded data, as a sentence; "" if it does not."""

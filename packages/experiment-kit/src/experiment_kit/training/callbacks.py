@@ -15,6 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
+    GradientAccumulationScheduler,
     LearningRateFinder,
     ModelPruning,
     SpikeDetection,
@@ -44,6 +45,8 @@ _REFUSED = {
     " tests the average: take WeightAveraging or EMAWeightAveraging",
     BatchSizeFinder: "its batch size would be in no config: give data.init_args.batch_size",
     LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
+    GradientAccumulationScheduler: "the schedule of rates would not know its number of steps: give"
+    " trainer.accumulate_grad_batches",
     SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
 }
 # arguments with which the tested weights are those that were validated, also after a resume

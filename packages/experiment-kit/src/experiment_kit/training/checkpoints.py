@@ -15,7 +15,7 @@ import torch
 from jsonargparse.typing import PositiveFloat, PositiveInt
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Checkpoint, GradientAccumulationScheduler
+from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import prune
@@ -197,9 +197,6 @@ class ResumableCheckpoint(Checkpoint):
         for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
             owner, _, weight = name.rpartition(".")
             prune.custom_from_mask(module.get_submodule(owner), weight, mask)
-        for callback in trainer.callbacks:
-            if isinstance(callback, GradientAccumulationScheduler):  # within an epoch, too
-                callback.on_train_epoch_start(trainer)
         trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
         self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
         self.handler.deferred = True

@@ -7,6 +7,7 @@ import torch
 import yaml
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from experiment_kit.cli import run_app
+from experiment_kit.errors import UserError
 from torch import nn
 
 from tests.apps.contract import find_run
@@ -66,6 +67,10 @@ def test_only_matrices_decay_unless_asked() -> None:
     sizes = [size for _, size in decays()]
     assert decays() == [(0.05, sizes[0]), (0.0, sizes[1])]
     assert decays(decay_norm_and_bias=True) == [(0.05, size) for size in sizes]
+    module = Classifier(3)
+    module.extra = nn.Linear(1, 1)
+    with pytest.raises(UserError, match=r"extra.weight would not be trained: .* self.model"):
+        module.configure_optimizers()
 
 
 def test_a_kernel_adds_its_penalty_to_the_loss_and_logs_both() -> None:

@@ -128,6 +128,11 @@ class AttentionModule(LightningModule, ABC):
         if self.learning_rate is not None:
             groups = [{**group, "lr": self.learning_rate} for group in groups]
         optimizer = optim.build_optimizer(self.build_optimizer, groups)
+        trained = {p for group in optimizer.param_groups for p in group["params"]}
+        for name, p in self.named_parameters():
+            if p.requires_grad and p not in trained:
+                text = "is in no group of build_param_groups: put it into self.model, or freeze it"
+                raise UserError(f"{name} would not be trained: it {text}")
         schedule = self.schedule or optim.ConstantSchedule()
         return [optimizer], [optim.build_lr_scheduler(schedule, optimizer, self.trainer)]
 

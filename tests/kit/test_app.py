@@ -131,6 +131,8 @@ def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
     (run.folder / "result.json").unlink()
     error = read_error(fit, tmp_path / "runs")
     assert f"{run.folder} cannot resume: points.txt has changed since it started" in error
+    longer = ["fit", str(run.folder), "--trainer.max_epochs=3", TRUST]
+    assert "cannot resume: points.txt has changed" in read_error(run_app, APP, longer)
 
 
 @pytest.mark.parametrize(("words", "metric"), [
@@ -144,6 +146,6 @@ def test_the_best_weights_are_tested_or_those_that_are_named(finished, words, me
 
 
 def test_predictions_are_of_the_test_part(finished: Run) -> None:
-    run_app(APP, ["predict", "-c", str(finished.folder / "config.yaml")])
+    run_app(APP, ["predict", "-c", f"{finished.folder}/config.yaml", "--trainer.devices=2"])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
     assert [len(batch) for batch in outputs] == [2, 2, 2, 1]

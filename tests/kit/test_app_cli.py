@@ -115,19 +115,22 @@ class Broken(Callback):
             raise TypeError("without a name")
 
 
-def make_config(schedule=None, lr=0.1, **trainer):
-    schedule = schedule and {"class_path": f"experiment_kit.training.optim.{schedule}"}
+def make_config(schedule=None, lr=0.1, warmup=0, **trainer):
+    path = f"experiment_kit.training.optim.{schedule}"
+    schedule = schedule and {"class_path": path, "init_args": {"warmup": warmup}}
     return {"trainer": {"precision": 32, **trainer}, "model": {"lr": lr, "schedule": schedule}}
 
 
-@pytest.mark.parametrize(("longer", "reason"), [
-    (make_config(max_epochs=3), ""),
-    (make_config(max_epochs=-1), ""),
-    (make_config(max_epochs=1), "it is shorter"),
-    (make_config(max_epochs=3, lr=0.2), "it differs in more than its length"),
-    (make_config(max_epochs=3, precision=16), "it differs in more than its length"),
+@pytest.mark.parametrize(("both", "longer", "reason"), [
+    ({}, {"max_epochs": 3}, ""),
+    ({}, {"max_epochs": -1}, ""),
+    ({}, {"max_epochs": 1}, "it is shorter"),
+    ({}, {"max_epochs": 3, "lr": 0.2}, "it differs in more than its length"),
+    ({}, {"max_epochs": 3, "precision": 16}, "it differs in more than its length"),
+    ({"schedule": "ConstantSchedule", "warmup": 5}, {"max_epochs": 3}, ""),
+    *(({"schedule": name, "warmup": 0.1}, {"max_epochs": 3}, f"the learning rates of {name} depend "
+       "on the length") for name in ("CosineSchedule", "ConstantSchedule")),
 ])  # fmt: skip
-def test_a_run_goes_on_from_the_state_that_it_passes_through(longer, reason) -> None:
-    assert explain_difference(make_config(max_epochs=2), longer) == reason
-    pair = (make_config("CosineSchedule", max_epochs=n) for n in (2, 3))
-    assert explain_difference(*pair) == "the learning rates of CosineSchedule depend on the length"
+def test_a_run_goes_on_from_the_state_that_it_passes_through(both, longer, reason) -> None:
+    pair = (make_config(**{**both, **options}) for options in ({"max_epochs": 2}, longer))
+    assert explain_difference(*pair) == reason

@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -26,8 +26,8 @@ from torch.utils.tensorboard.summary import hparams
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI, explain_absent_size
 from experiment_kit.app_files import SLOTS, flatten_row
-from experiment_kit.environment import search_working_directory_last
 from experiment_kit.data.datamodule import SplitDataModule
+from experiment_kit.environment import search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.run import Run, config_hash
 from experiment_kit.run_files import is_whole_checkpoint, parse_step, read_mapping, write_atomically
@@ -60,6 +60,8 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     settings, fitting = cli.settings, cli.subcommand == "fit"
     check_flags(settings.trainer)
+    if cli.subcommand == "predict":  # each device would write its part alone
+        settings.trainer.devices = settings.trainer.num_nodes = 1
     with cli.preemption, ExitStack() as stack:
         if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
             settings.run.folder = stack.enter_context(TemporaryDirectory())
@@ -160,6 +162,8 @@ def copy_last_state(source: Run, run: Run, config: Mapping[str, Any]) -> None:
     if reason := explain_difference(shorter, config):
         print(f"{run.folder} starts from nothing, not from {source.folder}: {reason}")
         return
+    with suppress(FileNotFoundError):  # first, so that other data is found
+        shutil.copy(source.folder / "data.json", run.folder)
     shutil.copytree(source.checkpoint_folder, run.checkpoint_folder)
     print(f"{run.folder} starts from step {step} of {source.folder}")
 
@@ -170,8 +174,9 @@ def explain_difference(shorter: Mapping[str, Any], longer: Mapping[str, Any]) ->
     ends = [[c["trainer"].pop(name, None) for name in LENGTHS] for c in (old, new)]
     if config_hash(old) != config_hash(new):
         return "it differs in more than its length"
-    path = (longer["model"].get("schedule") or {}).get("class_path", "ConstantSchedule")
-    if (name := path.rpartition(".")[2]) != "ConstantSchedule":
+    schedule = longer["model"].get("schedule") or {}
+    name = schedule.get("class_path", "ConstantSchedule").rpartition(".")[2]
+    if name != "ConstantSchedule" or 0 < schedule.get("init_args", {}).get("warmup", 0) < 1:
         return f"the learning rates of {name} depend on the length"
     unbound = (None, -1)
     pairs = [*zip(*ends, strict=True)][:2]

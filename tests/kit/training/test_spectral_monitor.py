@@ -31,7 +31,7 @@ def batch():
 def stand_in(whole):
     """What the monitor takes of a trainer: a loader, and a plugin that changes nothing."""
     plugin = SimpleNamespace(convert_input=lambda given: given, forward_context=nullcontext)
-    data = SimpleNamespace(val_dataloader=lambda: iter([whole]))
+    data = SimpleNamespace(val_dataloader=lambda: {"val": iter([whole])})
     return SimpleNamespace(datamodule=data, precision_plugin=plugin)
 
 
@@ -48,7 +48,8 @@ def test_a_batch_is_cut_to_few_samples_whatever_its_parts_are():
     assert [len(part) for part in lists] == [2, 5]
     assert ids.data_ptr() != whole[0].data_ptr()  # the loader's memory may be used again
     found = load_batch({"ids": whole[0], "mask": whole[1]}, samples=2)
-    assert [part.shape for part in found.values()] == [(2, N), (2, N)]
+    (nested, _), bare = (load_batch(x, samples=2) for x in ([found, whole[1]], whole[0]))
+    assert [x.shape for x in (*found.values(), *nested.values(), bare)] == [(2, N)] * 5
     assert len(load_batch([torch.zeros(8, 1024)], samples=8)[0]) == 2  # a long text
 
 
@@ -175,12 +176,20 @@ class Bypassing(ImageClassifier):
         pass
 
 
+class Misled(ImageClassifier):
+    """It predicts from batches of another kind."""
+
+    def predict_step(self, batch, batch_idx):
+        return self.vit(batch["image"])
+
+
 FLAT = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32**2, 3))
 
 
 @pytest.mark.parametrize(("kind", "change", "reason"), [
     (ImageClassifier, lambda vit: torch.compile(vit, backend="eager"), "wraps"),
     (ImageClassifier, lambda _: FLAT, "has no attention that attach knows"),
+    (Misled, lambda vit: vit, r"\(TypeError in .*test_spectral_monitor.py"),
     (Bypassing, lambda vit: vit, "the steps do not call the network"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_warned_of_and_trained(kind, change, reason, tmp_path) -> None:

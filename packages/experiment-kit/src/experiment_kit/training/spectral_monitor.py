@@ -21,8 +21,9 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
+from experiment_kit.errors import find_own_line
 from experiment_kit.run_files import write_atomically
 from experiment_kit.training.lightning_patches import State
 from experiment_kit.training.spectral_logs import (
@@ -165,9 +166,9 @@ class SpectralMonitor(Callback):
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
                 report = measure_run(self.planned, chosen, None, _MEASURES)
-        except (ValueError, torch.linalg.LinAlgError) as error:
-            self.planned = None
-            rank_zero_warn(f"the spectral monitor measures no tokens: {error}")
+        except Exception as error:  # whatever data and steps of a user are, training goes on
+            self.planned, text = None, f"{error}{find_own_line(error)}"
+            rank_zero_warn(f"the spectral monitor measures no tokens: {text}")
             return {"depth": [], "response": [], "attention": []}
         return list_measures(report)
 
@@ -211,8 +212,8 @@ class SpectralMonitor(Callback):
             loaders = trainer.datamodule.val_dataloader()
         else:
             loaders = trainer.val_dataloaders or trainer.train_dataloader
-        batch = next(iter(loaders[0] if isinstance(loaders, list | tuple) else loaders))
-        first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch[0]
+        batch = next(iter(tree_leaves(loaders)[0]))
+        first = next(x for x in tree_leaves(batch) if isinstance(x, Tensor) and x.ndim)
         batch = crop_batch(batch, self._count_samples(first))
         batch = trainer.precision_plugin.convert_input(batch)
         batch = module.transfer_batch_to_device(batch, module.device, 0)
@@ -255,11 +256,13 @@ def crop_batch(batch: Any, count: int) -> Any:
     """Return the first samples of a batch."""
 
     def crop(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: crop(x) for key, x in part.items()}
         few = part[:count]
         return few.clone() if isinstance(few, Tensor) else few
 
     if hasattr(batch, "first"):
         return batch.first(count)
-    if isinstance(batch, Mapping):
-        return {key: crop(part) for key, part in batch.items()}
+    if isinstance(batch, Mapping | Tensor):
+        return crop(batch)
     return [crop(part) for part in batch]

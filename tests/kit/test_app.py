@@ -137,7 +137,7 @@ def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
 
 @pytest.mark.parametrize(("words", "metric"), [
     ("-c {}/config.yaml", "test/loss"), (f"{{}} --ckpt_path=best {TRUST}", "test/loss"),
-    (f"{{}} --ckpt_path=last {TRUST}", "last/loss"),
+    (f"{{}} --ckpt_path last {TRUST.replace('=', ' ')}", "last/loss"),
 ])  # fmt: skip
 def test_the_best_weights_are_tested_or_those_that_are_named(finished, words, metric) -> None:
     trainer = execute_subcommand(AppCLI(APP, ["test", *words.format(finished.folder).split()]))

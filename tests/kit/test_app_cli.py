@@ -7,8 +7,8 @@ from experiment_kit.app_cli import AppCLI, take_model
 from experiment_kit.cli import REFUSED, check_flags, explain_difference, run_app
 from experiment_kit.errors import UserError
 from experiment_kit.parsing import parsing_settings, restrict_classes
-from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch import Callback, LightningDataModule, Trainer
+from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from tests.kit.tiny import APP, arguments
@@ -57,12 +57,12 @@ def test_every_flag_of_lightnings_trainer_acts_or_is_refused(tmp_path) -> None:
 
 def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     more = "--trainer.logger={class_path: CSVLogger, init_args: {save_dir: x}}"
-    given = build_trainer(
-        tmp_path, more, "--trainer.callbacks+=LearningRateMonitor", f"--trainer.plugins={IO}"
-    )
+    bar = ("--trainer.callbacks+=TQDMProgressBar", "--trainer.enable_progress_bar=true")
+    given = build_trainer(tmp_path, more, *bar, f"--trainer.plugins={IO}")
     assert [type(logger).__mro__[1] for logger in given["logger"]][:1] == [TensorBoardLogger]
     assert isinstance(given["logger"][1], CSVLogger)
-    assert any(isinstance(callback, LearningRateMonitor) for callback in given["callbacks"])
+    (bar,) = (callback for callback in given["callbacks"] if isinstance(callback, ProgressBar))
+    assert isinstance(bar, TQDMProgressBar)
     assert len(given["plugins"]) == 2
     assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
     timed = AppCLI(APP, ["fit", *arguments(tmp_path, "--trainer.callbacks=Timer")])
@@ -73,7 +73,8 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit"], "fit -c base -c data/"),
     (["fit", "--optimizer=SGD"], "--optimizer: the model has it: --model.optimizer=SGD"),
     (["fit", "--lr_scheduler.gamma=2"], "--lr_scheduler: the model has it: --model.schedule="),
-    (["fit", "--model=nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
+    (["fit", "--model", "nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
+    (["fit", "--data=tests.kit.test_app_cli.Untested"], "Untested has no test_dataloader: a run"),
     (["test", "nowhere"], "nowhere is no folder of a run"),
     (["fit", "--model=torch.nn.Linear"], "model: "),
     (["fit", "-c", "metod/plain"], "no such config (did you mean method/plain"),
@@ -103,8 +104,14 @@ def test_the_model_that_a_strangers_config_names_is_not_imported(
     path = tmp_path / "config.yaml"
     path.write_text(f"model_class: {stranger.name}")
     with pytest.raises(UserError, match="allow it by --trust="), restrict_classes(path):
-        take_model(["fit", "-c", str(path)])
+        take_model(["fit", f"--config={path}"])
     assert not stranger.has_run
+
+
+class Untested(LightningDataModule):
+    """Data of a user that has no test part."""
+
+    classes = 3
 
 
 class Broken(Callback):

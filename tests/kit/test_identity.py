@@ -19,6 +19,7 @@ def test_a_folder_says_what_a_run_is(tmp_path: Path) -> None:
     expected = ("sequence", "japanese_vowels", "uea", "gfsa", 2, "f076c9dcb8")
     assert Run.parse(tmp_path / NAME) == expected
     assert Run.parse(f"elsewhere/{Path(NAME).name}")[4:] == expected[4:]
+    assert Run.parse(NAME.replace("gfsa", "plain/../gfsa")) == expected
     assert Run.parse(tmp_path / NAME / "checkpoints") is None
     assert Run(tmp_path / NAME).task_folder == tmp_path / "sequence/japanese_vowels-uea"
     with pytest.raises(UserError, match="name the folder of a run"):

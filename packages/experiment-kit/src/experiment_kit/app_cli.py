@@ -14,14 +14,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from itertools import pairwise
+from os.path import abspath
 from pathlib import Path
 from typing import Any, cast
 
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import Callback, LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_files import find_config, name_run, read_settings
@@ -191,10 +192,14 @@ class AppCLI(LightningCLI):
             raise UserError(f"trainer.use_distributed_sampler: {text}, or bring your own module")
         if fitting and settings.ckpt_path and self.sharded:
             patches.check_sharded(settings.ckpt_path)
-        callbacks: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
+        own = _as_list(options.callbacks)
+        bars: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
+        callbacks = [] if any(isinstance(c, ProgressBar) for c in own) else bars
         if fitting:
-            given = _as_list(self.settings.trainer.callbacks)
-            check_callbacks(_as_list(options.callbacks), given, settings.model)
+            for part, name in ((settings.model, "test_step"), (settings.data, "test_dataloader")):
+                if not is_overridden(name, part):
+                    raise UserError(f"{type(part).__name__} has no {name}: a run ends with a test")
+            check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
             callbacks += default_callbacks(
                 *(self.run, settings.seed_everything, self.app.monitor),
                 *(settings.checkpoint, self.preemption),
@@ -213,7 +218,9 @@ class AppCLI(LightningCLI):
 
 def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path | None]:
     """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
-    args = expand_home(args)
+    text = "\0".join(["", *expand_home(args)])
+    # write the options that are read here in one of their two spellings
+    args = re.sub(r"(?<=\0)(-c|--config|--model|--trust)\0", r"\1=", text).split("\0")[1:]
     for name, remedy in _OPTIONS.items():
         if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
             raise UserError(f"--{name}: {remedy}")
@@ -231,9 +238,9 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
         raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
     if run.app != app.name:
         raise UserError(f"{folder} is a run of {run.app}: write attention-{run.app} {args[0]}")
-    path = folder if len(folder.parts) > 4 else folder.absolute()
+    path = folder if len(folder.parts) > 4 and ".." not in folder.parts else Path(abspath(folder))
     root = f"--run.folder={path.parents[3]}"
-    return [args[0], "-c", str(folder / "config.yaml"), root, *args[2:]], folder
+    return [args[0], f"-c={folder}/config.yaml", root, *args[2:]], folder
 
 
 def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | None]:
@@ -243,7 +250,7 @@ def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | 
     """
     found = [a.partition("=")[2] for a in args if re.fullmatch(r"--model=[A-Za-z_][\w.]*", a)]
     found = [name for name in found if not Path(name).is_file()]
-    files = [Path(b) for a, b in pairwise(args) if a in ("-c", "--config")]
+    files = [Path(a.partition("=")[2]) for a in args if re.match("(-c|--config)=", a)]
     for path in files if not found else ():
         if path.is_file() and (name := read_settings(path.resolve()).get("model_class")):
             found.append(name)

@@ -146,7 +146,7 @@ class Run:
     @classmethod
     def parse(cls, folder: Path | str) -> FolderName | None:
         """Return app, data, backbone, method, seed and hash of a run's folder; None for another."""
-        return parse_folder(Path(folder).absolute())
+        return parse_folder(Path(os.path.abspath(folder)))
 
     @classmethod
     def find_all(cls, root: Path | str, app: str = "*") -> list["Run"]:

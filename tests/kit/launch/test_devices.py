@@ -87,6 +87,6 @@ def test_a_run_whose_process_is_killed_is_tried_again(tmp_path, monkeypatch) -> 
     assert read_weights(runs[0].checkpoint_folder) == read_weights(runs[1].checkpoint_folder)
 
 
-@pytest.mark.parametrize(("devices", "count"), [(2, 2), ([0, 1, 3], 3), ("auto", 1), (-1, 1)])
+@pytest.mark.parametrize(("devices", "count"), [(2, 2), ([0, 1, 3], 3), ("auto", 1), ("0,1", 2)])
 def test_devices_are_counted(devices, count) -> None:
     assert count_devices({"trainer": {"devices": devices}}) == count

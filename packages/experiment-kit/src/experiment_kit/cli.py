@@ -26,7 +26,6 @@ from torch.utils.tensorboard.summary import hparams
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI, explain_absent_size
 from experiment_kit.app_files import SLOTS, flatten_row
-from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.environment import search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.run import Run, config_hash
@@ -121,7 +120,7 @@ def check_own_files(cli: AppCLI) -> None:
     """Raise UserError if a finished run had other files of the user than those that are there."""
     data = cli.settings.data
     kind: Any = locate(data.class_path)
-    if cli.settings.run.data in cli.app.downloads or not issubclass(kind, SplitDataModule):
+    if cli.settings.run.data in cli.app.downloads or not hasattr(kind, "list_data_files"):
         return
     try:
         paths = kind(**data.init_args.as_dict()).list_data_files()
@@ -264,7 +263,7 @@ def collect_hyperparameters(config: Mapping[str, Any]) -> dict[str, bool | float
     orders = (model.get(f"model.{slot}.K") for slot in SLOTS)
     found = {"K": next((K for K in orders if K is not None), None)}
     found |= {"data": "-".join(filter(None, (run.get("data"), run.get("backbone"))))}
-    found |= {kind: run.get(kind) for kind in ("recipe", "method", "profile")}
+    found |= {kind: run.get(kind) for kind in ("method", "profile")}
     found |= {"lr": model.pop("model.optimizer.lr", None), "seed": config.get("seed_everything")}
     found |= {"train.batch_size": data.get("batch_size")}
     found |= {"train.max_epochs": config.get("trainer", {}).get("max_epochs")} | model

@@ -202,10 +202,9 @@ class Run:
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""
-        found, is_finished = describe_data(paths), self.has_result
-        is_begun = is_finished or self.find_latest_step() is not None
-        if is_begun and (change := self._diff_data(found)):
-            state = "is finished with other data" if is_finished else "cannot resume"
+        found, ended = describe_data(paths), self.has_result
+        if (ended or self.find_latest_step() is not None) and (change := self._diff_data(found)):
+            state = "is finished with other data" if ended else "cannot resume"
             raise UserError(
                 f"{self.folder} {state}: {change} since it started: restore it, move the folder of"
                 " the run away to train it anew, or give another run.folder"
@@ -279,5 +278,6 @@ class Run:
         return next(map(parse_step, self._list_checkpoints()), None)
 
     def _list_checkpoints(self) -> list[Path]:
-        files = self.checkpoint_folder.glob("step=*.ckpt")
+        found = self.checkpoint_folder.glob("step=*.ckpt")  # a callback of a user may add others
+        files = (path for path in found if path.stem.removeprefix("step=").isdecimal())
         return sorted(files, key=parse_step, reverse=True)  # newest first

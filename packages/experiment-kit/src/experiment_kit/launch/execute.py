@@ -89,7 +89,9 @@ def list_training_jobs(runs: Runs, folder: str) -> list[Job]:
 def count_devices(config: Mapping[str, Any]) -> int:
     """Count the devices that a config names; 1 where it names no number."""
     given = config["trainer"]["devices"]
-    return len(given) if isinstance(given, list) else int(given) if str(given).isdecimal() else 1
+    if isinstance(given, list) or "," in str(given):
+        return len(str(given).strip(",").split(","))
+    return int(given) if str(given).isdecimal() else 1
 
 
 def _list_measurements(runs: Runs, folder: str, source: str) -> Iterator[Job]:

@@ -17,6 +17,7 @@ from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
+    ModelCheckpoint,
     ModelPruning,
     SpikeDetection,
     StochasticWeightAveraging,
@@ -243,6 +244,8 @@ def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any
             reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
             if "_structured" in str(given.pruning_fn):
                 reasons.append("pruning_fn must be unstructured: biases have one dimension")
+        if isinstance(callback, ModelCheckpoint) and str(callback.filename).startswith("{step"):
+            reasons.append("its files would be taken for those of the run: give another filename")
         if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
             reasons.append(f"{type(model).__name__} has no backbone")
         for reason in reasons:

@@ -60,8 +60,9 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
     assert metrics["test/other_loss"] == metrics["test/loss"]  # its samples are the same
 
 
-def test_a_run_without_validation_is_scored_where_it_ended(tmp_path) -> None:
-    run = fit(tmp_path, "--trainer.limit_val_batches=0")
+def test_a_run_without_validation_and_logger_is_scored_where_it_ended(tmp_path) -> None:
+    run = fit(tmp_path, "--trainer.limit_val_batches=0", "--trainer.logger=false")
+    assert not any(run.folder.rglob("events.out.*"))
     assert run.read_result()["best_epoch"] is None
     ended = compute_test_loss(run.checkpoint_folder / "step=8.ckpt", 4)
     assert run.read_result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
@@ -81,12 +82,6 @@ def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, cap
     assert (once.hash, once.read_result()["epochs"]) == (long.hash, 3)
     with pytest.raises(SystemExit):
         run_app(APP, ["test", str(short.folder / "checkpoints")])
-
-
-def test_a_run_without_a_logger_leaves_no_curves(tmp_path) -> None:
-    run = fit(tmp_path, "--trainer.logger=false")
-    assert run.has_result
-    assert not any(run.folder.rglob("events.out.*"))
 
 
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:

@@ -75,6 +75,7 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit", "--lr_scheduler.gamma=2"], "--lr_scheduler: the model has it: --model.schedule="),
     (["fit", "--model", "nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
     (["fit", "--data=tests.kit.test_app_cli.Untested"], "Untested has no test_dataloader: a run"),
+    (["test", *arguments("x")], "is not trained: run fit, name the folder of a run"),
     (["test", "nowhere"], "nowhere is no folder of a run"),
     (["fit", "--model=torch.nn.Linear"], "model: "),
     (["fit", "-c", "metod/plain"], "no such config (did you mean method/plain"),

@@ -61,12 +61,6 @@ def test_one_batch_and_all_batches_are_two_runs_and_so_are_two_folders_of_own_da
     assert hash_with("data", mine[0]) != hash_with("data", mine[1])
 
 
-def test_a_run_has_a_readable_place() -> None:
-    folder = Run.from_config("sequence", CONFIG).folder
-    assert folder.parts[:4] == ("r", "sequence", "jv-uea", "gfsa")
-    assert folder.name == f"seed-0-{config_hash(CONFIG)}"
-
-
 def test_a_rename_outlives_a_power_cut(tmp_path, monkeypatch) -> None:
     synced = []
     monkeypatch.setattr(os, "fsync", lambda n: synced.append((os.fstat(n).st_ino, path.exists())))

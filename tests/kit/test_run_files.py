@@ -36,13 +36,6 @@ def read_error(run) -> str:
     return text
 
 
-def test_a_result_says_which_code_made_it(run) -> None:
-    result = run.read_result()
-    assert result.items() >= make_result(run).items()
-    assert result["environment"].keys() == {"python", "versions", "commit", "modified"}
-    assert {"torch", "lightning", "experiment-kit"} <= result["environment"]["versions"].keys()
-
-
 @pytest.mark.parametrize("content", [b"", b"[1, 2]", b"{}"])
 def test_a_damaged_file_is_not_a_result(run, content) -> None:
     (run.folder / "result.json").write_bytes(content)
@@ -60,13 +53,11 @@ def test_a_checkpoint_with_one_wrong_bit_is_not_whole(tmp_path, position) -> Non
     assert not run_files.is_whole_checkpoint(path)
 
 
-@pytest.mark.parametrize(("fields", "reason"), [
-    ({"seed": 1}, "is of another run: seed 1, not 0"),
-    ({"hash": "abc"}, "is of another run: hash 'abc', not '0123456789'"),
-])  # fmt: skip
-def test_a_result_of_another_run_is_refused(run, fields, reason) -> None:
-    edit(run, **fields)
-    assert reason in read_error(run)
+def test_a_result_of_another_run_is_refused(run) -> None:
+    edit(run, seed=1)
+    assert "is of another run: seed 1, not 0" in read_error(run)
+    edit(run, hash="abc")
+    assert "is of another run: hash 'abc', not '0123456789'" in read_error(run)
 
 
 def test_a_result_of_another_profile_is_refused_where_one_is_planned(run) -> None:

@@ -96,10 +96,7 @@ ROWS = {"pruning_fn": "random_structured", "pruning_dim": 0, "use_global_unstruc
 REFUSED = {
     "BatchSizeFinder": ([name_callback("BatchSizeFinder")], "give data.init_args.batch_size"),
     "LearningRateFinder": ([name_callback("LearningRateFinder")], "model.optimizer.init_args.lr"),
-    "accumulation": (
-        [name_callback("GradientAccumulationScheduler", scheduling={1: 2})],
-        "give trainer.accumulate_grad_batches",
-    ),
+    "batches": ([name_callback("GradientAccumulationScheduler", scheduling={1: 2})], "accumulate_"),
     "SpikeDetection": ([name_callback("SpikeDetection")], "cannot load its state"),
     "StochasticWeightAveraging": (
         [name_callback("StochasticWeightAveraging", swa_lrs=0.1)],

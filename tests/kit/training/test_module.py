@@ -15,14 +15,15 @@ from tests.kit.tiny import APP, DIM, LENGTH, Classifier, arguments
 
 
 def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
-    options = ("--model.filter=attention_core.GFSA", "--spectral.every_n_steps=2")
+    options = ("--model.filter=GFSA", "--model.filter.K=2", "--model.layers=1:")
+    options += ("--spectral.every_n_steps=2",)
     run_app(APP, ["fit", *arguments(tmp_path, *options)])
     run = find_run(tmp_path)
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     model = config["model"]
     assert model["optimizer"]["class_path"] == "torch.optim.RAdam"
     assert (model["weight_decay"], model["decay_norm_and_bias"]) == (0.05, False)
-    assert (model["layers"], model["kernel"], model["schedule"]) == (":", None, None)
+    assert (model["layers"], model["kernel"], model["schedule"]) == ("1:", None, None)
     assert model["filter"]["class_path"] == "attention_core.GFSA"
     assert set(config["data"]["init_args"]) == {
         *("dataset_name", "data_dir", "protocol", "batch_size", "num_workers", "seed"),
@@ -31,16 +32,11 @@ def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
     assert config["data"]["init_args"]["batch_size"] == 2
     newest = torch.load(run.find_newest_checkpoint(), weights_only=True)
     saved = newest["hyper_parameters"]
-    assert saved["filter"]["init_args"]["K"] == 3
+    assert saved["filter"]["init_args"]["K"] == 2
     assert (saved["num_layers"], saved["weight_decay"], saved["classes"]) == (2, 0.05, 3)
     assert newest["datamodule_hyper_parameters"]["dataset_name"] == "points"
     assert (run.folder / "spectral.json").exists()
-
-
-def test_a_checkpoint_loads_without_the_command_line(tmp_path) -> None:
-    extra = ("--model.filter=attention_core.GFSA", "--model.filter.K=2", "--model.layers=1:")
-    run_app(APP, ["fit", *arguments(tmp_path, *extra)])
-    best = find_run(tmp_path).checkpoint_folder / "best.ckpt"
+    best = run.checkpoint_folder / "best.ckpt"  # which loads without the command line
     model = Classifier.load_from_checkpoint(best, weights_only=True)
     assert [type(layer.filter) for layer in model.model[:2]] == [Plain, GFSA]
     assert model.model[1].filter.K == 2

@@ -260,7 +260,7 @@ def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | 
     parser.add_argument("--model", type=type[AttentionModule])
     with convert_user_errors(ImportError, AttributeError, prefix=f"--model={found[-1]}: "):
         model = parser.parse_args([f"--model={found[-1]}"]).model
-    return [a for a in args if a != f"--model={found[-1]}"], model
+    return [a for a in args if a not in [f"--model={name}" for name in found]], model
 
 
 @contextmanager

@@ -108,15 +108,9 @@ def gradients(leaves: list[Tensor], *outputs: Tensor) -> list[tuple[Tensor, ...]
     return [torch.autograd.grad(y, leaves, weight, **options) for y in outputs]
 
 
-def _padding() -> Tensor:
-    valid = torch.ones(B, 1, 1, N, dtype=torch.bool)
-    valid[0, ..., 29:] = False
-    return valid
-
-
 MASKS: dict[str, Callable[[], dict[str, Any]]] = {
     "none": lambda: {},
-    "padding": lambda: {"mask": _padding()},
+    "padding": lambda: {"mask": (torch.arange(N) < torch.tensor([[29], [N]]))[:, None, None]},
     "causal": lambda: {"is_causal": True},
     "bias": lambda: {"mask": torch.randn(1, H, N, N).double().requires_grad_()},
     "scale": lambda: {"scale": 0.7},

@@ -8,6 +8,8 @@ from attention_core import AGF, ContraNorm, FeatScale, LayerScale, SelfAttention
 from torch import nn
 from torch.testing import assert_close
 
+from tests.core.cases import draw_weights
+
 B, N, DIM, HEADS = 3, 11, 12, 4
 
 
@@ -57,13 +59,6 @@ def test_tokens_that_leak_the_future_are_refused(x, tokens):
     SelfAttention(DIM, HEADS, tokens=LayerScale)(x, past, is_causal=True)
 
 
-def randomized(**slots) -> SelfAttention:
-    layer = SelfAttention(DIM, HEADS, **slots)
-    for weight in layer.parameters():
-        nn.init.normal_(weight, std=0.5)
-    return layer
-
-
 def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x):
     agf = partial(AGF, gamma=0.1)
     model = nn.Sequential(*(SelfAttention(DIM, HEADS, kernel=k) for k in (agf, None, agf)))
@@ -83,7 +78,7 @@ def test_penalties_are_one_scalar_per_kernel_and_pass_and_leave_no_hook_behind(x
 
 
 def test_tokens_get_a_key_mask_of_any_shape(x, valid):
-    layer = randomized(tokens=FeatScale)
+    layer = draw_weights(SelfAttention(DIM, HEADS, tokens=FeatScale)).float()
     additive = torch.zeros(B, 1, 1, N).masked_fill(~valid[:, None, None], -torch.inf)
     expected = layer(x, valid)
     assert_close(layer(x, valid[:, None, None]), expected)

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from attention_core import Diagonal, Host, LowRank, Softmax, spectral
-from attention_core.filters import GFSA
+from attention_core import spectral
 from attention_core.spectral import dominating_eigenvalue_shares
 from torch.testing import assert_close
 
@@ -84,17 +83,6 @@ def test_the_response_of_a_filter_of_singular_values_is_that_filter():
     assert_close(spectral.singular_response(A, H), (sigma, 0.5 - sigma + 2 * sigma**2))
     assert_close(spectral.singular_values(A), sigma)
     assert spectral.singular_values(A.bfloat16()).dtype == torch.float32
-
-
-def test_matrix_accepts_every_operator():
-    q, k, v = (torch.randn(2, 1, N, D).double() for _ in range(3))
-    maps = [Softmax(q, k), LowRank(q, k), Diagonal(torch.rand(2, 1, N).double())]
-    maps += [Host(lambda u: q @ (k.mT @ u), like=v), Softmax(q, k).dense()]
-    filter = GFSA(1, K=4, w0=0.3, wK=-0.7).double()
-    for A in maps:
-        H = spectral.matrix(filter, A)
-        assert H.shape == (2, 1, N, N)
-        assert_close(H @ v, filter(A, v))
 
 
 def classify(H: list[complex], A: list[complex]) -> str:

@@ -130,14 +130,10 @@ def test_fully_masked_rows_leave_everything_finite(case, form):
     assert all(t.isfinite().all() for t in (y, *grads))
 
 
-def _doubly_stochastic(n: int) -> Tensor:
-    P = torch.stack([torch.eye(n).double()[torch.randperm(n)] for _ in range(9)]).mean(0)
-    return (P + P.T) / 2
-
-
 @all_cases()
 def test_response_is_the_spectrum_of_the_map(case):
-    A, filter = _doubly_stochastic(N), randomized(case)
+    P = torch.stack([torch.eye(N).double()[torch.randperm(N)] for _ in range(9)]).mean(0)
+    A, filter = (P + P.T) / 2, randomized(case)  # all rows and columns sum to 1
     lam, V = torch.linalg.eigh(A)  # ascending: the constant eigenvector is the last
     spectrum = V.T @ matrix(filter, A.expand(1, H, N, N))[0] @ V
     assert_close(spectrum, response(filter, lam, H, dc=N - 1).diag_embed(), **TIGHT)

@@ -7,7 +7,7 @@ from attention_core.filters import AttnScale, Plain, dropout_on_H, share_dropout
 from attention_core.operators import Host, softmax
 from torch.testing import assert_close
 
-from tests.core.cases import H, qkv
+from tests.core.cases import H, gradients, qkv
 
 
 def test_a_polynomial_that_shares_dropout_is_that_of_one_dropped_map(monkeypatch):
@@ -28,7 +28,7 @@ def test_a_polynomial_that_shares_dropout_is_that_of_one_dropped_map(monkeypatch
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [GFSA, AttnScale])
 def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
-    q, k, v = (t.double().requires_grad_() for t in qkv())
+    q, k, v = qkv()
     valid = (torch.arange(q.shape[-2]) < q.shape[-2] - 2).expand(len(q), 1, 1, -1)
     filter = kind(H).double()
     torch.nn.init.constant_(next(filter.parameters()), 0.7)
@@ -39,9 +39,6 @@ def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
     torch.manual_seed(3)
     expected = torch.nn.functional.dropout(form, 0.5) @ v
     assert_close(y, expected)
-    weight = torch.randn_like(y)
-    grads = (torch.autograd.grad((out * weight).sum(), (q, k, v)) for out in (y, expected))
-    for grad, literal in zip(*grads, strict=True):
-        assert_close(grad, literal)
+    assert_close(*gradients([q, k, v], y, expected))
     assert_close(filter(Softmax(q, k, valid), v), form @ v)  # without dropout
     assert dropout_on_H(Plain())(Softmax(q, k, dropout=0.5), v).shape == v.shape

@@ -68,7 +68,6 @@ CASES = [
     Case("primalformer", _bound("Primalformer", rank=2, multiplier=3), is_a_map=False, unread="v"),
     Case("singularformer", _of("Singularformer", rank=3)),
 ]  # fmt: skip
-MAPS = [case for case in CASES if case.is_a_map]
 
 
 def _variant(name: str, make: Callable[[int, int, int], nn.Module], **properties: Any) -> Case:

@@ -24,12 +24,7 @@ def literal(window, global_tokens):
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("global_tokens", [0, 1, 3])
-@pytest.mark.parametrize("window", [2, 4, 8, 64])
+@pytest.mark.parametrize("window", [2, 4, 6, 22, 64])  # 22: one block holds all
 def test_is_its_equation(window, global_tokens, mask):
     kernel = Longformer(DIM, H, window, global_tokens)
     cases.assert_is(kernel, literal(window, global_tokens), MASKS[mask]())
-
-
-@pytest.mark.parametrize(("n", "window"), [(13, 2), (13, 6), (2, 4)])
-def test_other_lengths(n, window):
-    cases.assert_is(Longformer(DIM, H, window, 1), literal(window, 1), None, n)

@@ -41,32 +41,23 @@ def literal(kernel, q, k, x, valid, loss, trace):
     return y.view(B, H, N, D), ETA * squared
 
 
-def assert_same(kernel, q, k, x, mask, valid, loss, trace):
-    A, v = kernel(q, k, x, mask), torch.randn(B, H, N, D).double()
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("padding", ["excluded", "published"])
+@pytest.mark.parametrize("trace", ["raw", "projected"])
+@pytest.mark.parametrize("loss", ["sample", "batch"])
+def test_is_its_equation(loss, trace, padding, mask):
+    (q, k, x, v), mask = cases.operands(), MASKS[mask]()
+    kernel = primal(loss=loss, trace=trace, padding=padding)
+    valid = cases.list_valid(mask if padding == "excluded" else None)
+    A = kernel(q, k, x, mask)
     mine, yours = (A @ v, kernel.penalty(A)), literal(kernel, q, k, x, valid, loss, trace)
     assert_close(mine, yours, **TIGHT)
     cases.assert_same_gradients([q, k, x, *kernel.parameters()], mine, yours)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("trace", ["raw", "projected"])
-@pytest.mark.parametrize("loss", ["sample", "batch"])
-def test_is_its_equation(loss, trace, mask):
-    q, k, x, _ = cases.operands()
-    mask = MASKS[mask]()
-    assert_same(primal(loss=loss, trace=trace), q, k, x, mask, cases.list_valid(mask), loss, trace)
-
-
-def test_published_padding_is_ignored():
-    q, k, x, _ = cases.operands()
-    kernel = primal(padding="published")
-    assert_same(kernel, q, k, x, cases.gaps(), [[True] * N] * B, "sample", "raw")
-
-
 def test_zeroed_padding_is_ignored_but_in_the_output():
     """As in the code for LRA: a head's output times the mask, its sampling and its loss without."""
-    q, k, x, _ = cases.operands()
-    mask, v = cases.gaps(), torch.randn(B, H, N, D).double()
+    (q, k, x, v), mask = cases.operands(), cases.gaps()
     zeroed, ignored = primal(padding="zeroed"), primal(padding="published")
     zeroed.load_state_dict(ignored.state_dict())
     A, expected = zeroed(q, k, x, mask), ignored(q, k, x)

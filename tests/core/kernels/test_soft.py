@@ -12,10 +12,6 @@ from tests.core.kernels import cases
 from tests.core.kernels.cases import DIM, MASKS, D, H, N
 
 
-def soft(**options):
-    return draw_weights(SOFT(DIM, H, **options))
-
-
 def landmark(kernel, window):
     """One window (ratio, d), through the convolution, the norm and the GELU."""
     taps = kernel.pool.weight.view(D, len(window), D)
@@ -48,5 +44,5 @@ def literal(kernel):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("ratio", "kernel_size"), [(3, 0), (2, 3), (N + 2, 0)])
 def test_is_its_equation(ratio, kernel_size, mask):
-    kernel = soft(ratio=ratio, kernel_size=kernel_size)
+    kernel = draw_weights(SOFT(DIM, H, ratio=ratio, kernel_size=kernel_size))
     cases.assert_is(kernel, literal(kernel), MASKS[mask](), reads_keys=False)

@@ -1,7 +1,5 @@
 """Molecules: OGB's and ZINC's published features and targets, and synthetic molecules."""
 
-from functools import cache
-
 import pytest
 import torch
 from attention_graph.chemistry.features import (
@@ -90,11 +88,6 @@ def test_an_invalid_smiles_is_refused_without_lines_of_rdkit(make, smiles, capfd
     assert capfd.readouterr().err, "RDKit is silent for other callers too"
 
 
-@cache
-def sixty_molecules() -> list[str]:
-    return generate_molecules(60)
-
-
 # Of 249,455 rows of ZINC-250k whose scores were computed apart from this code (MolLogP, SA_Score
 # and networkx, scaled by the 220,010 training molecules). The fifth has a cycle of 8 in networkx's
 # basis and only rings of 6 in RDKit's; the last has a cycle of 24.
@@ -114,13 +107,14 @@ def test_penalized_logp_is_that_of_zinc(smiles, score) -> None:
 
 
 def test_synthetic_molecules_are_distinct_like_those_of_zinc_and_follow_from_the_seed() -> None:
-    read = [Chem.MolFromSmiles(smiles) for smiles in sixty_molecules()]
-    assert [Chem.MolToSmiles(mol) for mol in read] == sixty_molecules()
-    assert len(set(sixty_molecules())) == 60
+    sixty = generate_molecules(60)
+    read = [Chem.MolFromSmiles(smiles) for smiles in sixty]
+    assert [Chem.MolToSmiles(mol) for mol in read] == sixty
+    assert len(set(sixty)) == 60
     assert all(10 <= mol.GetNumHeavyAtoms() <= 38 for mol in read)
     assert all(len(Chem.GetMolFrags(mol)) == 1 for mol in read)
     assert all(atom.GetAtomicNum() > 1 for mol in read for atom in mol.GetAtoms())
-    types = torch.cat([featurize_zinc(smiles).x for smiles in sixty_molecules()])
+    types = torch.cat([featurize_zinc(smiles).x for smiles in sixty])
     assert len(types.unique()) > 8
-    assert generate_molecules(7) == sixty_molecules()[:7]
-    assert not set(generate_molecules(7, seed=1)) & set(sixty_molecules())
+    assert generate_molecules(7) == sixty[:7]
+    assert not set(generate_molecules(7, seed=1)) & set(sixty)

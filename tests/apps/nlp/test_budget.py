@@ -18,6 +18,7 @@ from experiment_kit.training.optim import ConstantSchedule
 from hypothesis import given
 from hypothesis import strategies as st
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import LambdaCallback
 from torch import nn
 
 from tests.kit.trainers import make_trainer
@@ -54,26 +55,14 @@ class Line(LightningModule):
         return [optimizer], [ConstantSchedule()(optimizer, 10, 10)]
 
 
-class StepRecorder(Callback):
+def record_steps(steps: list[tuple[int, float]]) -> Callback:
     """Keep the number of batches and the learning rate of each step."""
 
-    def __init__(self) -> None:
-        self.steps: list[tuple[int, float]] = []
-
-    def on_before_optimizer_step(self, trainer, pl_module, optimizer) -> None:
+    def record(trainer, pl_module, optimizer) -> None:
         rate = optimizer.param_groups[0]["lr"]
-        self.steps.append((int(trainer.accumulate_grad_batches), rate))
+        steps.append((int(trainer.accumulate_grad_batches), rate))
 
-
-class Interrupt(Callback):
-    """Request a stop at a batch, also within a step."""
-
-    def __init__(self, handler: PreemptionHandler, epoch: int, batch: int) -> None:
-        self.handler, self.at = handler, (epoch, batch)
-
-    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
-        if (trainer.current_epoch, batch_idx) == self.at:
-            self.handler.requested = True
+    return LambdaCallback(on_before_optimizer_step=record)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 0.99))
@@ -91,8 +80,8 @@ def test_the_batch_never_shrinks_and_is_full_at_the_ramp(p, q, full, ramp) -> No
 
 def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
     """Epochs of 21 batches: the gradient of a step is the mean over its batches, its last too."""
-    record, module = StepRecorder(), Line()
-    make_trainer(Budget(None, batch=8, ramp=0.5), record, max_epochs=2).fit(module, Data())
+    found, module, budget = [], Line(), Budget(None, batch=8, ramp=0.5)
+    make_trainer(budget, record_steps(found), max_epochs=2).fit(module, Data())
     plain, done, steps = Line(), 0, []
     loader, order = build_train_loader(PAIRS, 2, 0, None, drop_last=True), []
     for epoch in range(2):
@@ -109,7 +98,7 @@ def test_steps_are_those_of_a_loop_that_is_written_down() -> None:
             for weight, gradient in zip(plain.parameters(), gradients, strict=True):
                 weight -= steps[-1][1] * gradient
         done += size
-    assert record.steps == [(size, pytest.approx(rate)) for size, rate in steps]
+    assert found == [(size, pytest.approx(rate)) for size, rate in steps]
     assert {size for size, _ in steps} >= {1, 2, 3, 4}
     for mine, theirs in zip(module.parameters(), plain.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=1e-5)
@@ -122,33 +111,31 @@ def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
         trainer = make_trainer(*given, max_epochs=2, enable_checkpointing=bool(callbacks))
         trainer.fit(module, Data(), **options)
 
+    def request_stop(trainer, pl_module, batch, batch_idx) -> None:  # also within a step
+        handler.requested |= (trainer.current_epoch, batch_idx) == at
+
     whole, again, handler = Line(), Line(), PreemptionHandler()
     saving = ResumableCheckpoint(Run(tmp_path), CheckpointOptions(), handler)
     fit(whole)
     with pytest.raises(SystemExit):
-        fit(Line(), Interrupt(handler, *at), saving)
+        fit(Line(), LambdaCallback(on_train_batch_start=request_stop), saving)
     fit(again, ckpt_path=Run(tmp_path).find_newest_checkpoint(), weights_only=True)
     assert all(map(torch.equal, again.parameters(), whole.parameters()))
 
 
 def test_the_clock_ends_a_run_and_outlives_a_resume(monkeypatch) -> None:
-    now = [0.0]
-
-    class Clock(Callback):
-        def on_train_batch_start(self, *_) -> None:
-            now[0] += 1.0
-
-    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    record, counted = StepRecorder(), Budget("30s", batch=4, ramp=0.0)
-    run = make_trainer(Clock(), counted, record, max_epochs=1000)
+    seconds, steps, later = [], [], []
+    clock = LambdaCallback(on_train_batch_start=lambda *_: seconds.append(1))
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: float(len(seconds))))
+    counted = Budget("30s", batch=4, ramp=0.0)
+    run = make_trainer(clock, counted, record_steps(steps), max_epochs=1000)
     run.fit(Line(), Data())
-    assert sum(size for size, _ in record.steps) == 31  # the end of a step of 2
+    assert sum(size for size, _ in steps) == 31  # the end of a step of 2
     assert "val/loss" in run.callback_metrics
     resumed = Budget("40s", batch=4, ramp=0.0)
     resumed.load_state_dict(counted.state_dict())
-    record = StepRecorder()
-    make_trainer(Clock(), resumed, record, max_epochs=1000).fit(Line(), Data())
-    assert sum(size for size, _ in record.steps) == 10
+    make_trainer(clock, resumed, record_steps(later), max_epochs=1000).fit(Line(), Data())
+    assert sum(size for size, _ in later) == 10
 
 
 def test_what_does_not_fit_is_reported() -> None:

@@ -1,22 +1,13 @@
-"""Small files in the layouts of the Long Range Arena, and runs on them that take a second."""
+"""Small files in the layouts of the Long Range Arena."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from attention_sequence.data import ListOps, LongRangeData
+from attention_sequence.data import LongRangeData
 from PIL import Image
 
 SPLITS = ("train", "val", "test")
-LENGTH = 48
-SHORT = (
-    "--data.init_args.truncate=40",
-    f"--data.init_args.max_length={LENGTH}",
-    "--data.init_args.batch_size=4",
-    "--trainer.enable_progress_bar=false",
-    "--trainer.accelerator=cpu",
-    "--spectral.every_n_steps=0",
-)
 
 
 def set_up(data: LongRangeData) -> LongRangeData:
@@ -65,11 +56,3 @@ def write_cifar(root: Path, train: int = 20, test: int = 5) -> Path:
         records[:, [1, 1025, 2049]] = 0  # the first pixel is black
         records.tofile(folder / f"{name}.bin")
     return folder
-
-
-def long_and_short_item(folder: Path):
-    """Two expressions of unequal length, the longer one first."""
-    data = ListOps("listops-1000", str(folder.parent), truncate=40, max_length=LENGTH)
-    data.setup("fit")
-    items = sorted(data.splits["train"], key=lambda item: -int(item[1].sum()))
-    return items[0], items[-1]

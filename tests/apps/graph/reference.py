@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from attention_graph.encodings.paths import Paths
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
@@ -81,15 +80,6 @@ def path_bias(
     return bias
 
 
-def accumulate(pair, parent, bond, hop, weight, table: np.ndarray, pairs: int) -> np.ndarray:
-    """The recursion over steps that are sorted by hop, (pairs, H)."""
-    S = np.zeros((pairs + 1, table.shape[-1]))  # the last row is that of no parent
-    for s in range(len(pair)):
-        message = table[hop[s] - 1, bond[s]] if hop[s] <= len(table) else 0
-        S[pair[s]] += weight[s] * (S[parent[s]] + message)
-    return S[:-1]
-
-
 def graph(nodes: int, bonds: Bonds, features: int = 1) -> Data:
     """The graph as the app knows it; node n has ids n + 1, n + 513 and so on."""
     ends = np.array([bond[:2] for bond in bonds], np.int64).reshape(-1, 2)
@@ -98,13 +88,6 @@ def graph(nodes: int, bonds: Bonds, features: int = 1) -> Data:
     arrays = {"x": x, "edge_index": ends.T.copy(), "edge_attr": ids}
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return Data(y=torch.tensor([float(nodes)]), **tensors)
-
-
-def read_paths(data: Data) -> Paths:
-    """The paths that a graph carries."""
-    names = ("step_pair", "step_parent", "step_bond", "step_hop", "step_weight")
-    hops = data.hops.view(data.num_nodes, data.num_nodes).numpy()
-    return Paths(hops, *(data[name].numpy() for name in names))
 
 
 def both_ways(bonds: Bonds) -> Bonds:

@@ -40,15 +40,9 @@ def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def ladder(rungs: int) -> np.ndarray:
-    n = np.arange(rungs)
-    rails = [[n[:-1], n[1:]], [n[:-1] + rungs, n[1:] + rungs], [n, n + rungs]]
-    half = np.concatenate([np.stack(part) for part in rails], axis=1)
-    return np.concatenate([half, half[::-1]], axis=1)
-
-
 def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
-    bonds = ladder(9)
+    ladder = [*chain(*range(9)), *chain(*range(9, 18)), *chain(0, 9), *chain(8, 17), *chain(4, 13)]
+    bonds = graph(18, ladder).edge_index.numpy()
     at_once = shortest_paths(bonds, 18)
     monkeypatch.setattr("attention_graph.encodings.paths._MAX_CELLS", 5 * bonds.shape[1])
     for part, same in zip(shortest_paths(bonds, 18), at_once, strict=True):

@@ -24,7 +24,7 @@ ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # i
     (["--model.filter=tests.kit.test_naming.Mine"], "Mine"),
     (["-c", "method/centered", "--model.filter=GFSA"], "gfsa"),
     (["-c", "method/gfsa", "--model.filter.K=5"], "GFSA-K5"),
-    (["-c", "method/gfsa", "--model.layers=1::2"], "GFSA-layers12"),
+    (["-c", "method/gfsa", "--model.layers=2:"], "GFSA-layers2"),
     (["-c", "method/agf", *ROWS], "agf"),
     (["-c", "method/agf", *ROWS[1:]], "AGF-basislegendre-gamma0.01"),
     (["--model.filter=attention_core.CenteredAttention"], "centered"),

@@ -8,8 +8,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-# names of masks (B, N) of an encoder that are True for a valid token, and of those for padding
-# (an argument `mask` may be either, and a map says which keys are padding)
+# masks (B, N) of an encoder that are True for a valid token, and for padding; `mask` may be either
 MASKS = (("attention_mask", "valid_mask", "token_mask"),
          ("src_key_padding_mask", "key_padding_mask", "padding_mask"))  # fmt: skip
 DECODER_MASKS = ("decoder_attention_mask",), ("tgt_key_padding_mask",)

@@ -61,6 +61,7 @@ class Softmax:
             check_numbers("Softmax", 0, 1, dropout=dropout)
         if scale is not None:
             check_finite("Softmax", scale=scale)
+        mask = None if mask is None else mask[(None,) * (2 - mask.ndim)]  # keys alone
         if mask is not None and mask.dtype != torch.bool:
             # -inf, since finfo.min leaves a fully masked row uniform, not zero
             mask = mask.masked_fill(~allowed_pairs(mask), -torch.inf).to(q.dtype)
@@ -159,7 +160,7 @@ def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
         return
     check_tensors("Softmax", 0, mask=mask)
     shape = (*q.shape[:-1], k.shape[-2])
-    fits = 1 < mask.ndim <= q.ndim  # (..., N, M)
+    fits = mask.ndim <= q.ndim
     for size, own in zip(mask.shape[::-1], shape[::-1], strict=False):
         fits = fits and (size == own or size == 1)
     if not fits:

@@ -69,9 +69,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
         if fitting and run.read_result() is None and patches.is_first_process():
             stack.enter_context(run.lock())
         if fitting and run.read_result() is not None:
-            if settings.ckpt_path not in (None, "last"):  # refuse a missing file all the same
-                find_start_checkpoint(run, settings.ckpt_path, fitting)
-            check_own_files(cli)
+            check_given_files(cli)
             print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():
@@ -116,8 +114,10 @@ def check_flags(options: Any) -> None:
         raise UserError(f"trainer.strategy: {text}, or ModelParallelStrategy")
 
 
-def check_own_files(cli: AppCLI) -> None:
-    """Raise UserError if a finished run had other files of the user than those that are there."""
+def check_given_files(cli: AppCLI) -> None:
+    """Raise UserError for a missing checkpoint, or other own data than a finished run had."""
+    if cli.settings.ckpt_path not in (None, "last"):
+        find_start_checkpoint(cli.run, cli.settings.ckpt_path, fitting=True)
     data = cli.settings.data
     kind: Any = locate(data.class_path)
     if cli.settings.run.data in cli.app.downloads or not hasattr(kind, "list_data_files"):

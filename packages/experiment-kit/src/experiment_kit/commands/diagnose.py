@@ -1,7 +1,7 @@
 """The command that diagnoses any models: tables, a page with figures, and verdicts."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,7 @@ def diagnose_models(
     names = [name for model, steps in followed.items() for name in steps or [model]]
     if not names:
         raise UserError("diagnose takes a model, such as timm:vit_small_patch16_224")
-    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
-    path = Path(out or f"runs/diagnosis/{file}.html")
-    if path.is_dir() or path.suffix in (".csv", ".json"):  # the tables beside the page
-        raise UserError(f"--out={out} is no file for a page: name one, such as page.html")
+    path = name_page(models, out)
     several = len(names) > 1 or bool(attached)
     options: dict[str, Any] = {"where": where or None, "layers": layers or None}
     options["mechanisms"] = chosen if mechanisms != "" or several else None
@@ -118,6 +115,15 @@ def diagnose_models(
     write_diagnosis_page(path, reports, notes, steps)
     written = ", ".join(map(str, write_reports(path, reports)))
     console.print(f"{path}; {written}", markup=False, highlight=False, soft_wrap=True)
+
+
+def name_page(models: Iterable[str], out: str) -> Path:
+    """Return the file of a page; UserError for a folder, and for the tables beside a page."""
+    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
+    path = Path(out or f"runs/diagnosis/{file}.html")
+    if path.is_dir() or path.suffix in (".csv", ".json"):
+        raise UserError(f"--out={out} is no file for a page: name one, such as page.html")
+    return path
 
 
 def diagnose_network(

@@ -119,9 +119,6 @@ def make_table(
         place = f"profile {chosen.profile}, protocol {protocol}, source {source}"
         console.print(f"{table}: {place}", highlight=False)
         print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
-    seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
-    if min(seeds.values(), default=MIN_SEEDS) < MIN_SEEDS:
-        console.print(f"fewer than {MIN_SEEDS} seeds have no verdict: --seeds=0,1,2 gives them one")
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return
@@ -180,7 +177,10 @@ def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
 
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
-    """Return the cells whose data is here or not needed; print the data that the others lack."""
+    """Return the cells whose data is here or not needed; print what others and verdicts lack."""
+    seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
+    if min(seeds.values(), default=MIN_SEEDS) < MIN_SEEDS:
+        console.print(f"fewer than {MIN_SEEDS} seeds have no verdict: --seeds=0,1,2 gives them one")
 
     def needs_data(e: Experiment) -> bool:
         return e.is_trained and not (e.source == "result" and runs[e].has_result)

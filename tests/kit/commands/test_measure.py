@@ -29,6 +29,7 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
     options = ["tiny", *arguments(tmp_path, GFSA), "--device=cpu", "--repeats=1"]
     measure.run_efficiency([*options, "--batch_size=3"])
     (path,) = tmp_path.rglob("efficiency.json")
+    assert path.with_name("config.yaml").is_file()
     report = json.loads(path.read_text())
     assert (report["device"], report["batch_size"], report["repeats"]) == ("cpu", 3, 1)
     assert report["precision"] == "32-true"

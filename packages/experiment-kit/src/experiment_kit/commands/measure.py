@@ -130,6 +130,8 @@ def _parse_options(
 
 
 def _write_report(cli: AppCLI, name: str, report: dict[str, Any]) -> None:
-    path = cli.run.folder / name
+    path, config = cli.run.folder / name, cli.run.folder / "config.yaml"
+    if not config.exists():  # a published number leads to it
+        write_atomically(config, cli.dump_settings("config", "ckpt_path", "defaults"))
     write_atomically(path, json.dumps(report, indent=2) + "\n")
     print(f"measured {path}: {json.dumps(report['metrics'])}")

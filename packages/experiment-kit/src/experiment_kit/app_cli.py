@@ -192,6 +192,8 @@ class AppCLI(LightningCLI):
             raise UserError(f"trainer.use_distributed_sampler: {text}, or bring your own module")
         if fitting and settings.ckpt_path and self.sharded:
             patches.check_sharded(settings.ckpt_path)
+        if self.subcommand == "predict":  # each device would write its part alone
+            options.devices = options.num_nodes = 1
         own = _as_list(options.callbacks)
         bars: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
         callbacks = [] if any(isinstance(c, ProgressBar) for c in own) else bars

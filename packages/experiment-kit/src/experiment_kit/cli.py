@@ -59,8 +59,6 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
     """Execute the parsed subcommand on its run; return None for a finished run."""
     settings, fitting = cli.settings, cli.subcommand == "fit"
     check_flags(settings.trainer)
-    if cli.subcommand == "predict":  # each device would write its part alone
-        settings.trainer.devices = settings.trainer.num_nodes = 1
     with cli.preemption, ExitStack() as stack:
         if fitting and settings.trainer.fast_dev_run:  # a trial leaves nothing
             settings.run.folder = stack.enter_context(TemporaryDirectory())

@@ -22,7 +22,8 @@ CASES = [
     (SyntheticMolecules, "synthetic", [], ["a"]),
     (SmilesCSV, "smiles_csv", ["molecules.csv"], ["other.csv"]),
     (CsvText, "csv_text", ["texts.csv"], ["other.csv"]),
-    (WavFolder, "wav_folder", ["recordings/index.csv", "recordings/a.wav"], ["b.wav"]),
+    (WavFolder, "wav_folder", ["recordings/index.csv", "recordings/a.wav"],
+     ["recordings/b.wav"]),
     (ImageFolder, "image_folder", ["images/cat/a.png", "images/dog/b.png"], ["c.png"]),
     (Devign, "devign", ["function.json", "train.txt"], ["other/x.txt", "note.md"]),
     (Corpus, "ptb", ["ptb/ptb.train.txt", "ptb/ptb.valid.txt", "ptb/ptb.test.txt"], ["ptb/x.txt"]),
@@ -50,7 +51,7 @@ CASES = [
 def test_a_data_set_lists_what_it_reads(kind, name, read, others, tmp_path) -> None:
     for file in (*read, *others):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).touch()
+        (tmp_path / file).write_text("file,text\na.wav,A" * ("index" in file))
     paths = kind(name, data_dir=str(tmp_path)).list_data_files()
     assert {str(file) for file in list_files(paths).values()} == {
         str(tmp_path / file) for file in read

@@ -123,11 +123,13 @@ def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
         data.write_text("2")
         error = read_error(fit, tmp_path / "runs")
     assert f"{run.folder} is finished with other data: points.txt has changed since" in error
+    test = ["test", str(run.folder), TRUST]
+    assert "points.txt has changed since" in read_error(run_app, APP, test)
     (run.folder / "result.json").unlink()
     error = read_error(fit, tmp_path / "runs")
-    assert f"{run.folder} cannot resume: points.txt has changed since it started" in error
+    assert f"{run.folder} began with other data: points.txt has changed since it started" in error
     longer = ["fit", str(run.folder), "--trainer.max_epochs=3", TRUST]
-    assert "cannot resume: points.txt has changed" in read_error(run_app, APP, longer)
+    assert "began with other data: points.txt has changed" in read_error(run_app, APP, longer)
 
 
 @pytest.mark.parametrize(("words", "metric"), [

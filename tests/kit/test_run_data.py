@@ -44,7 +44,7 @@ def edit_bytes(path: Path) -> None:
 ])  # fmt: skip
 def test_a_run_does_not_resume_on_changed_data(run, data, change, sentence) -> None:
     change(data)
-    with pytest.raises(UserError, match=f"cannot resume: {sentence}"):
+    with pytest.raises(UserError, match=f"began with other data: {sentence}"):
         run.record_data([data])
     (run.checkpoint_folder / "step=3.ckpt").unlink()
     run.record_data([data])  # nothing was trained on the old data

@@ -6,6 +6,7 @@ import re
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
+from experiment_kit.launch.plan import Experiment
 from experiment_kit.pages.records import RunRecord, average_curves, read_scalars
 
 from tests.kit.run_results import make_result, write_scalars
@@ -104,6 +105,9 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, c
     assert re.search(r"plain +model.global_batch +1024 +512", text)
     with pytest.raises(UserError, match="imagenet_1k is not here: "):
         compare("plain", app="vision", **names)
+    own = {"args": ("--data.init_args.file=mine.csv",)}  # which the run itself looks for
+    own |= {"app": "nlp", "data": "csv_text", "backbone": "minilm", "method": "plain"}
+    launch.refuse_absent_data([Experiment(**own)])
     with pytest.raises(UserError, match="--recipe=a,b: one recipe trains all methods: name one"):
         compare("plain", recipe="a,b")
 

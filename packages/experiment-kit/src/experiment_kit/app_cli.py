@@ -182,6 +182,18 @@ class AppCLI(LightningCLI):
         seed_everything(self.settings.seed_everything, workers=True)
         with self.restrict(), explain_absent_size(self.app.links):
             super().instantiate_classes()
+        if self.subcommand != "fit" and not any(a.startswith("--data") for a in self.arguments):
+            self.check_own_data(self.run, self.datamodule)
+
+    def check_own_data(self, run: Run, data: Any) -> None:
+        """Raise UserError if a run had other data; published data stays as it is."""
+        if self.settings.run.data in self.app.downloads or not hasattr(data, "list_data_files"):
+            return
+        try:
+            paths = data.list_data_files()
+        except UserError:  # they are gone, and the result stays
+            return
+        run.check_data(paths)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the trainer of the config, with the callbacks and the logger of every run."""

@@ -118,13 +118,8 @@ def check_given_files(cli: AppCLI) -> None:
         find_start_checkpoint(cli.run, cli.settings.ckpt_path, fitting=True)
     data = cli.settings.data
     kind: Any = locate(data.class_path)
-    if cli.settings.run.data in cli.app.downloads or not hasattr(kind, "list_data_files"):
-        return
-    try:
-        paths = kind(**data.init_args.as_dict()).list_data_files()
-    except UserError:  # they are gone, and the result stays
-        return
-    cli.run.check_data(paths)
+    if hasattr(kind, "list_data_files"):
+        cli.check_own_data(cli.run, kind(**data.init_args.as_dict()))
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:

@@ -126,6 +126,7 @@ def describe_data(paths: Sequence[Path]) -> dict[str, Any]:
 
 def list_files(paths: Sequence[Path]) -> dict[str, Path]:
     """Return the files, and those within the folders, by their names; hidden ones are left out."""
+    paths = [path.absolute() for path in paths]
     top = Path(os.path.commonpath(paths)) if paths else Path()
     top = top.parent if top.is_file() else top
     found = []
@@ -204,10 +205,10 @@ class Run:
         """Describe the data; raise UserError if the run has begun or finished with other data."""
         found, ended = describe_data(paths), self.has_result
         if (ended or self.find_latest_step() is not None) and (change := self._diff_data(found)):
-            state = "is finished with other data" if ended else "cannot resume"
+            state = "is finished" if ended else "began"
             raise UserError(
-                f"{self.folder} {state}: {change} since it started: restore it, move the folder of"
-                " the run away to train it anew, or give another run.folder"
+                f"{self.folder} {state} with other data: {change} since it started: restore it,"
+                " move the folder of the run away to train it anew, or give another run.folder"
             )
         return found
 

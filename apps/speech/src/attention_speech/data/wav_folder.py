@@ -49,8 +49,9 @@ class WavFolder(SpeechData):
         return find_dataset(data_dir, [index], Path.is_file, "data.index names it", SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return the folder of the csv file."""
-        return [self.find_data(self.dataset_name, self.data_dir, self.index).parent]
+        """Return the csv file and the recordings that it names."""
+        path = self.find_data(self.dataset_name, self.data_dir, self.index)
+        return [path, *(path.parent / name for name in read_index(path, *self.columns))]
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the index, and split the recordings."""

@@ -100,7 +100,8 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
     """Raise UserError where the data is not here, unless an argument says where it is."""
-    experiments = [e for e in experiments if "data_dir" not in " ".join(e.args)]
+    place = r"--data\S*(dir|file|folder|index)="
+    experiments = [e for e in experiments if not re.search(place, " ".join(e.args))]
     for (_, data), reason in find_absent_data(experiments).items():
         raise UserError(f"{data} is not here: {reason}")
 

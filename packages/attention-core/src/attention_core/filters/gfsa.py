@@ -24,7 +24,7 @@ class GFSA(Mechanism):
 
     Args:
         K: Order; H is of order two in A for every K, which scales the steps of wK.
-        learn: Weights that are learned: wK in the released code, all three in the paper's text.
+        learn: Weights that are learned: wK in the released code; the text leaves w0 and w1 open.
         w0: Start of the weight of the identity.
         w1: Start of the weight of A.
         wK: Start of the weight of the power; at 0, with the other defaults, H starts as A.

@@ -214,6 +214,8 @@ def is_equal(found: Any, expected: Any) -> bool:
         return f".{found.get('class_path')}".endswith(f".{expected}")
     if isinstance(found, dict) and isinstance(expected, dict):
         return all(is_equal(found.get(key), value) for key, value in expected.items())
+    if isinstance(found, list) and isinstance(expected, list):
+        return len(found) == len(expected) and all(map(is_equal, found, expected))
     if isinstance(found, bool) or isinstance(expected, bool):
         return found is expected
     if isinstance(expected, str) and not isinstance(found, str):  # YAML reads 1e-4 as a text

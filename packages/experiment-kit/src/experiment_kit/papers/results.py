@@ -120,10 +120,10 @@ class TableResults:
         else:
             data = settings[0].data if len(settings) == 1 else ""
             tolerance, origin = find_tolerance(paper, row, key, printed, data)
-            better = column.higher_is_better
+            better = None if is_exact else column.higher_is_better
             kind, side = compare_estimate(estimate, printed, tolerance, better, digits)
             shown = "count" if is_exact else "interval"
-            reason = f"the {shown} {side} {printed:g} ± {tolerance:.2g}, {origin}"
+            reason = f"the {shown} {side} {text} ± {tolerance:.2g}, {origin}"
         return cell._replace(difference=signed, kind=kind, reason=reason)
 
     def explain_incomparable(
@@ -247,7 +247,7 @@ def find_tolerance(
     """
     if deviation := paper.find_row(row).std.get(key):
         return float(deviation), "its printed deviation"
-    column, tests = paper.columns[key], count_tests(data)
+    column, tests = paper.columns[key], count_tests(key) or count_tests(data)
     if tests and column.unit == "%" and "accuracy" in column.metric:
         error = math.sqrt(max(printed * (100 - printed), 0) / tests)
         return error, f"the error of sampling {tests:,} tests, as it is printed of one seed"
@@ -265,7 +265,7 @@ def compare_estimate(
     """Compare an estimate, rounded to the digits that are shown, with a printed value.
 
     It is `within` if the printed value plus or minus its tolerance meets Student's interval of the
-    mean, else `better` or `worse`, or `differs` where no direction is better. Also return the side.
+    mean, else `better`, `worse`, or `different` where no direction is better. Also return the side.
     """
     low, high = (round(estimate.mean + s * estimate.half_width, digits) for s in (-1, 1))
     slack = 1e-9 * max(1.0, abs(printed))  # 98.65 + 0.05 is below 98.7
@@ -274,5 +274,5 @@ def compare_estimate(
     is_above = low > printed
     side = "is above" if is_above else "is below"
     if higher_is_better is None:
-        return "differs", side
+        return "different", side
     return "better" if is_above == higher_is_better else "worse", side

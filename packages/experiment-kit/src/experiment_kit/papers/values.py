@@ -11,7 +11,10 @@ from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError, suggest_name
 
 PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
-MORE_TESTS = {"text_4k": 25_000, "imagenet_1k": 50_000, "imagenet_100": 5_000}
+MORE_TESTS = {
+    "imagenet_1k": 50_000, "imagenet_100": 5_000, "sst2": 872, "mnli_m": 9_815, "mnli_mm": 9_832,
+    "qnli": 5_463, "rte": 277, "devign": 2_732, "devign_generate": 2_732,
+}  # fmt: skip
 ROW_KEYS = ("label", "method", "values", "std")
 
 
@@ -139,7 +142,7 @@ def load_table(table_id: str) -> PaperTable:
 
 
 def count_tests(data: str) -> int:
-    """Return the number of tests of a data set, as papers print it; 0 where none does."""
+    """Return the number of tests of a data set, or of a column of one; 0 if it is not known."""
     tables = (table for table in read_tables().values() if table.quantity == "dataset_statistics")
     counts = {r.about["dataset"]: r.values["test"] for table in tables for r in table.rows}
     return int(counts.get(data) or MORE_TESTS.get(data, 0))

@@ -6,6 +6,7 @@ import sys
 import pytest
 from attention_nlp import tokenizer as tokenizers
 from experiment_kit.errors import UserError
+from transformers import BertConfig, PreTrainedTokenizerFast
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "gpt2"])
@@ -36,22 +37,28 @@ def test_every_process_trains_the_same_tokenizers(capsys) -> None:
     assert other.stdout.decode() == capsys.readouterr().out
 
 
+def test_a_tokenizer_without_tokens_or_padding_is_refused(tmp_path) -> None:
+    BertConfig().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"has no tokenizer: save it there, or give data.tokenizer"):
+        tokenizers.load_tokenizer(str(tmp_path))
+    trained = tokenizers.train_tokenizer("bert", ["red"], 60).backend_tokenizer
+    PreTrainedTokenizerFast(tokenizer_object=trained).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no padding token: set pad_token and save it"):
+        tokenizers.load_tokenizer(str(tmp_path))
+
+
 def test_characters_within_words_are_no_special_tokens() -> None:
     trained = tokenizers.train_tokenizer("bert", ["the # quick brown fox"] * 3, 60)
     assert trained.tokenize("##he [SEP]")[:3] == ["#", "#", "h"]
     assert set(trained.all_special_tokens) == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
-@pytest.mark.parametrize(
-    ("architecture", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)]
-)
-def test_a_vocabulary_that_single_characters_overfill_is_reported(
-    architecture, size, least
-) -> None:
+@pytest.mark.parametrize(("name", "size", "least"), [("crammed", 20, 31), ("gpt2", 256, 261)])
+def test_a_vocabulary_that_single_characters_overfill_is_reported(name, size, least) -> None:
     sentence = rf"data.vocab_size must be at least {least}, .* got {size}"
     with pytest.raises(UserError, match=sentence):
-        tokenizers.train_tokenizer(architecture, ["the quick brown fox"], size)
-    assert len(tokenizers.train_tokenizer(architecture, ["the quick brown fox"], least)) == least
+        tokenizers.train_tokenizer(name, ["the quick brown fox"], size)
+    assert len(tokenizers.train_tokenizer(name, ["the quick brown fox"], least)) == least
 
 
 @pytest.mark.timeout(60)

@@ -44,8 +44,12 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerFast:
     with checkpoints.hub_errors("model.weights or data.tokenizer", name):
         path = checkpoints.resolve_weights(name)
         tokenizer: Any = AutoTokenizer.from_pretrained(path, use_fast=True)
+    if len(tokenizer) < len(tokenizer.all_special_tokens) + 2:  # transformers makes it of no file
+        raise UserError(f"{name} has no tokenizer: save it there, or give data.tokenizer")
     if tokenizer.pad_token is None:  # GPT-2 has none; padding is masked anyway
         tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise UserError(f"the tokenizer {name} has no padding token: set pad_token and save it")
     return tokenizer
 
 

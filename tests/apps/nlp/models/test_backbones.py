@@ -70,11 +70,14 @@ def test_weights_of_another_network_are_refused(change, options, sentence, tmp_p
         build_backbone("bert", str(tmp_path), "labels", options, INFO, SLOTS)
 
 
-def test_a_head_for_other_labels_is_made_anew(tmp_path) -> None:
+def test_a_head_for_other_labels_is_made_anew_but_not_tokens(tmp_path) -> None:
     other = INFO._replace(num_labels=INFO.num_labels + 1)
     build_backbone("bert", None, "labels", TINY["bert"], other, SLOTS).save_pretrained(tmp_path)
     model = build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
     assert model.classifier.out_features == INFO.num_labels
+    more = INFO._replace(vocab_size=54)
+    with pytest.raises(UserError, match=r"tokenizer has 54 tokens, and model.weights 53: give"):
+        build_backbone("bert", str(tmp_path), "labels", None, more, SLOTS)
 
 
 @pytest.mark.parametrize(("head", "warned"), [("masked", True), ("labels", False)])

@@ -57,7 +57,7 @@ def build_backbone(
         model = from_config(auto, architecture, settings, info)
     else:
         model = load_pretrained(auto, architecture, weights, settings, info)
-    _check_positions(architecture, model.config, info)
+    _check_sizes(architecture, model, info)
     model.config.use_cache = head == "seq2seq"  # nothing else generates
     attach(model)  # Plain everywhere, so that the monitor sees every layer's map
     others = {k: slots[k] for k in ("kernel", "tokens", "reparam", "position") if k in slots}
@@ -98,8 +98,13 @@ def _check_head(architecture: str, head: str, mapping: Any) -> None:
         )
 
 
-def _check_positions(architecture: str, config: Any, info: TextInfo) -> None:
-    positions = getattr(config, "max_position_embeddings", None)
+def _check_sizes(architecture: str, model: Any, info: TextInfo) -> None:
+    if info.vocab_size > (size := model.get_input_embeddings().num_embeddings):
+        raise UserError(
+            f"the tokenizer has {info.vocab_size} tokens, and model.weights {size}: give "
+            "data.tokenizer that of the weights, or resize_token_embeddings and save both"
+        )
+    positions = getattr(model.config, "max_position_embeddings", None)
     if positions is None or architecture == "t5":  # relative: any length
         return
     positions -= _RESERVED_POSITIONS.get(architecture, 0)

@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 from attention_nlp import APP
+from attention_nlp.models.checkpoints import load_run_tokenizer
 from experiment_kit.cli import run_app
 from experiment_kit.launch.plan import plan_runs
 from experiment_kit.papers.spec import load_spec
@@ -17,8 +18,8 @@ TINY = [f"--model.options={json.dumps(CRAMMED)}", "--data.init_args.max_length=2
         "--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.precision=32-true",
         "--spectral.every_n_steps=0"]  # fmt: skip
 PRETRAINING = ["--data.init_args.vocab_size=300", "--data.init_args.val_fraction=0.2",
-               "--data.init_args.batch_size=16", "--data.init_args.max_tokens_per_char=null",
-               "--trainer.limit_train_batches=3", "--trainer.limit_val_batches=1"]  # fmt: skip
+               "--data.init_args.batch_size=16", "--trainer.limit_train_batches=3",
+               "--trainer.limit_val_batches=1"]  # fmt: skip
 SPEC = {
     "app": "nlp", "backbone": "crammed_tiny", "recipe": "superglue", "scale": 100,
     "args": [*TINY, "--data.init_args.batch_size=4"],
@@ -31,7 +32,7 @@ SPEC = {
 
 def test_a_method_goes_on_from_its_own_pre_training(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("DATA_DIR", str(tmp_path))
-    words = ("cat", "dog", "hat", "mat", "rat")
+    words = ("cat", "dog", "hat", "mat", "ß")
     texts = (f"the {a} of the {b} is {a}" for a in words for b in range(40))
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "a.txt").write_text("\n\n".join(texts))
@@ -58,5 +59,6 @@ def test_a_method_goes_on_from_its_own_pre_training(tmp_path, monkeypatch) -> No
     assert not run.has_result
     run_app(APP, arguments)
     name = "/".join(runs[cell.start].folder.parts[-3:])
+    assert "ß" in load_run_tokenizer(str(runs[cell.start].folder)).tokenize("a ß")
     result = run.read_result()
     assert (result["epochs"], result["weights_source"]) == (1, f"pretrained: {name}")

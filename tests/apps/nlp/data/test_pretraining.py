@@ -139,7 +139,7 @@ def test_documents_follow_each_other_with_separators(tmp_path) -> None:
 
 def test_a_pack_that_fails_leaves_nothing(tmp_path) -> None:
     tokenizer = train_tokenizer("crammed", ["red"], 60)
-    with pytest.raises(UserError, match="fill no sequence of 12 tokens for val: there are too few"):
+    with pytest.raises(UserError, match=r"no sequence of 12 .* one after each empty line"):
         pack_documents(iter(["red green"] * 9), tokenizer, PackingPlan(12, 0.01), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

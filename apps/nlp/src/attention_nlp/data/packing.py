@@ -66,7 +66,8 @@ def _write_splits(
             if not writer.count:
                 raise UserError(
                     f"the texts fill no sequence of {plan.length} tokens for {name}: there are too "
-                    "few of them, or data.val_fraction or data.max_tokens_per_char leaves too few"
+                    "few documents (a .txt file has a new one after each empty line), or "
+                    "data.val_fraction or data.max_tokens_per_char leaves too few"
                 )
 
 

@@ -70,8 +70,12 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
     (root / "named.txt").write_text("one\ttwo\nthree\n")
     with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
         data.read_files([root / "named.txt"])
-    with pytest.raises(UserError, match=r"mine.csv is no list of texts: write one in a line"):
-        data.read_files([root / "mine.csv"])
+    for name in ("mine.csv", "mine.tsv"):
+        with pytest.raises(UserError, match=f"{name} is no list of texts: write one in a line"):
+            data.read_files([root / name])
+    (root / "named.txt").write_text("a b\n  a b \n")
+    single = CsvText(file="mine.csv", architecture="gpt2")  # whose tokens have the spaces
+    assert len({str(item) for item in single.read_files([root / "named.txt"])[1]}) == 1
     assert Glue("rte").label_names == ("entailment", "not_entailment")
     assert SuperGlue("boolq").label_names == ["False", "True"]
     assert SuperGlue("copa").count_fields() == 4

@@ -229,13 +229,12 @@ class LanguageData(SplitDataModule):
             return super().read_files(files)
         count, names, examples = self.count_fields(), [], []
         for path in files:
-            tables = (".csv", ".json", ".jsonl", *[".tsv"] * (count == 1))
-            if path.suffix.lower() in tables:
+            if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
                 raise UserError(f"{path} is no list of texts: write one in a line, without labels")
             for number, line in enumerate(read_lines(path), 1):
                 if not line.strip():
                     continue
-                fields = [field.strip() for field in line.split("\t")] if count > 1 else [line]
+                fields = [field.strip() for field in (line.split("\t") if count > 1 else [line])]
                 if len(fields) != count or not all(fields):
                     raise UserError(f"{path}, line {number}: {self.dataset_name} takes {count} "
                                     f"texts in a line, with a tab between")  # fmt: skip

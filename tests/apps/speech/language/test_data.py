@@ -20,14 +20,17 @@ def encode(text: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("block", [1, 5, 2**26])
-def test_lines_are_those_of_the_text_but_for_empty_and_long_ones(
-    block, tmp_path, monkeypatch
-) -> None:
-    monkeypatch.setattr(data, "_BLOCK", block)
+def test_empty_and_long_lines_are_left_out(block, tmp_path, monkeypatch, capsys) -> None:
     path = tmp_path / "texts.txt"
+    for content in (gzip.compress(b"A"), "A".encode("utf-16-le"), b"\xc4 A"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"texts.txt is no text in UTF-8, so unpack or convert"):
+            TextLines(path, encode)
+    monkeypatch.setattr(data, "_BLOCK", block)
     path.write_text(LINES)
     lines = TextLines(path, encode, max_characters=20)
     assert [bytes(line.tolist()).decode() for line in lines] == ["ONE TWO", "NINE", "ZERO"]
+    assert "lines of 20 bytes or more, not trained on: 1\n" in capsys.readouterr().err
     path.write_text("")
     with pytest.raises(UserError, match="has no line of 1 to 999 characters"):
         TextLines(path, encode)

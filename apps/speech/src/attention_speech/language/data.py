@@ -1,5 +1,6 @@
 """The transcripts of a speech data set, without the speech, and the lines of a text file."""
 
+import codecs
 import gzip
 import shutil
 import zlib
@@ -12,7 +13,7 @@ import numpy as np
 import torch
 from experiment_kit.data.datamodule import SplitDataModule, find_dataset
 from experiment_kit.errors import UserError, convert_user_errors
-from experiment_kit.run_files import hold_lock, write_atomically
+from experiment_kit.run_files import hold_lock, warn_once, write_atomically
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import ConcatDataset, Dataset
@@ -92,7 +93,8 @@ class Transcripts(SplitDataModule):
 class TextLines(Dataset[Tensor]):
     """The lines of a text file as ids; memory holds where each begins, 8 bytes a line and 4 more.
 
-    Lines without a character, and those of `max_characters` or more bytes, are left out.
+    Lines without a character, and those of `max_characters` or more bytes, are left out. Raises
+    UserError for a file whose beginning is no text in UTF-8.
     """
 
     def __init__(
@@ -100,11 +102,17 @@ class TextLines(Dataset[Tensor]):
     ) -> None:
         self.path, self.encode = path, encode
         content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
+        prefix = f"{path} is no text in UTF-8, so unpack or convert it: "
+        with convert_user_errors(UnicodeError, prefix=prefix):
+            if "\0" in codecs.utf_8_decode(content[:_BLOCK].tobytes())[0]:
+                raise UnicodeError("it has characters NUL")
         blocks = range(0, len(content), _BLOCK)
         ends = [np.flatnonzero(content[at : at + _BLOCK] == ord("\n")) + at for at in blocks]
         edges = np.concatenate([[-1], *ends, [len(content)]])
         lengths = np.diff(edges) - 1
         kept = (lengths > 0) & (lengths < max_characters)
+        if count := (lengths >= max_characters).sum():
+            warn_once(f"{path}: lines of {max_characters} bytes or more, not trained on: {count}")
         self.begins = edges[:-1][kept] + 1
         self.lengths = lengths[kept].astype(np.int32)
         if not len(self.begins):

@@ -8,11 +8,15 @@ import torch
 import torch.nn.functional as F
 from attention_core import GFSA, AttnScale
 from attention_speech import checkpoint_averaging as averaging
+from attention_speech.audio import Utterance
+from attention_speech.data import LibriSpeech
 from attention_speech.data.base import SpeechBatch
 from attention_speech.decoding import BeamSearchConfig, beam_search
 from attention_speech.features import SpecAugment
+from experiment_kit.errors import UserError
 
 from tests.apps.speech import recognizers
+from tests.apps.speech.corpora import write_noise
 from tests.apps.speech.recognizers import ENCODERS, make_batch, make_config, make_module
 
 
@@ -97,6 +101,19 @@ def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
     edits = sum(int(n) for row in rows[:3] for n in row[2:5])
     assert metrics["test/wer"] == pytest.approx(edits / 6)
     assert set(module.state_dict()) == keys  # neither search nor language model
+
+
+def test_speech_that_is_too_long_is_refused_by_name(tokenizer_file, tmp_path) -> None:
+    network = make_config(channels=(2,), kernels=(1,), strides=(1,), residuals=(False,))
+    module = make_module(tokenizer_file, network=network)
+    with pytest.raises(UserError, match="2501 states is longer than the 2500"):
+        module.model.encode(torch.zeros(1, 2501, 12), torch.tensor([2501]))
+    data = recognizers.Utterances(tokenizer_file)
+    data.utterances = {"test": [Utterance("a", (), 25.0, "", "")]}
+    with pytest.raises(UserError, match="a: 25 s of speech, and the network reads less than 25 s"):
+        recognizers.make_trainer(tmp_path).fit(module, datamodule=data)
+    with pytest.raises(UserError, match=r"a.wav: 100 s of speech"):
+        LibriSpeech("librispeech_100h").read_files([write_noise(tmp_path / "a.wav", 100.0, 1000)])
 
 
 @pytest.mark.parametrize("encoder", ENCODERS)

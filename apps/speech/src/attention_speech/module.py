@@ -1,7 +1,9 @@
 """Training and testing of a speech recognizer, with the slots of every mechanism."""
 
+import math
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from torchmetrics import MeanMetric
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.checkpoint_averaging import CheckpointAveraging
 from attention_speech.data import SpeechData
-from attention_speech.data.base import SpeechBatch
+from attention_speech.data.base import SpeechBatch, check_seconds
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
 from attention_speech.features import (
     FbankConfig,
@@ -134,8 +136,11 @@ class SpeechRecognizer(AttentionModule):
         self.word_errors.reset()
 
     def on_fit_start(self) -> None:
-        """Refuse a language model that testing could not use, before the epochs are spent."""
+        """Refuse what testing could not use, long speech or language model, before the epochs."""
         super().on_fit_start()
+        trainer: Any = self.trainer
+        if splits := getattr(trainer.datamodule, "utterances", {}):
+            check_seconds(chain(*splits.values()), math.prod(self.model.config.strides))
         self.on_test_start()
         self.language_model = []  # its memory is free for training
 

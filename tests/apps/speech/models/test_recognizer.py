@@ -5,7 +5,6 @@ import copy
 import pytest
 import torch
 from attention_speech.models.recognizer import Recognizer, RecognizerConfig
-from experiment_kit.errors import UserError
 from speechbrain.lobes.models.transformer.Branchformer import BranchformerEncoderLayer
 
 from tests.apps.speech.recognizers import ENCODERS, make_config
@@ -38,10 +37,3 @@ def test_parameters_are_as_many_as_the_paper_prints(config, count, printed) -> N
         network = Recognizer(config, 80, 5000)
     assert sum(p.numel() for p in network.parameters()) == count
     assert f"{count / 1e6:.1f}" == printed
-
-
-def test_speech_that_is_too_long_is_refused() -> None:
-    config = make_config(channels=(2,), kernels=(1,), strides=(1,), residuals=(False,))
-    network = Recognizer(config, 12, 5)
-    with pytest.raises(UserError, match="2501 states is longer than the 2500"):
-        network.encode(torch.zeros(1, 2501, 12), torch.tensor([2501]))

@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,8 @@ from attention_speech.audio import (
     probe_audio,
 )
 from attention_speech.data.bucketing import bucketed_loader, sorted_loader
+from attention_speech.features import HOP
+from attention_speech.models.recognizer import MAX_STATES
 from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, train_tokenizer
 
 SUBFOLDERS = ("", "speech/")  # data sets are searched here, below DATA_DIR
@@ -98,6 +100,15 @@ def join_waves(waves: Sequence[Tensor]) -> Tensor:
     silence = waves[0].new_zeros(round(GAP_SECONDS * SAMPLE_RATE))
     pieces = [piece for wave in waves for piece in (silence, wave)]
     return torch.cat(pieces[1:])
+
+
+def check_seconds(utterances: Iterable[Utterance], frames_per_state: int = 4) -> None:
+    """Raise UserError for an utterance of more states than a network has positions."""
+    limit = MAX_STATES * frames_per_state * HOP / SAMPLE_RATE
+    longest = max(utterances, key=lambda one: one.seconds)
+    if longest.seconds >= limit:
+        text = f"{longest.seconds:.0f} s of speech, and the network reads less than {limit:g} s"
+        raise UserError(f"{longest.name}: {text}: split it")
 
 
 def change_speed(wave: Tensor, factor: float) -> Tensor:
@@ -272,12 +283,13 @@ class SpeechData(SplitDataModule):
         return [*batch.texts]
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
-        """Read recordings of any length; count those that are resampled or averaged."""
+        """Read recordings below 100 s; count those that are resampled or averaged."""
         names = [str(path) for path in files]
         infos = {name: probe_audio(name) for name in names}
         for kind, converted in group_conversions(infos).items():
             self.print_note(describe_utterances(kind, converted))
         rows = [Utterance(name, (name,), infos[name].seconds, "", "") for name in names]
+        check_seconds(rows)
         return names, Recordings(rows)
 
     def predict_dataloader(self) -> Any:

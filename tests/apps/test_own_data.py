@@ -48,7 +48,7 @@ def test_molecules_of_a_csv_file(root: Path) -> None:
 def test_recordings_of_a_csv_file(root: Path) -> None:
     for n in range(12):
         corpora.write_noise(root / f"mine/{n}.wav")
-    rows = "".join(f"{n}.wav,text {n}\n" for n in range(12))
+    rows = "".join(f'{n}.wav,"text\n{n}"\n' for n in range(12))
     (root / "mine/list.csv").write_text(f"file,text\n{rows}")
     utterances = WavFolder(index="mine/list.csv").read_utterances()
     assert [len(utterances[split]) for split in ("train", "val", "test")] == [10, 1, 1]

@@ -265,8 +265,9 @@ def build_manifest(
     ]
     if not content["utterances"]:
         raise UserError("; ".join([f"{name} has no utterance that can be used", *notes]))
-    rows = content["utterances"]
-    return Manifest([Utterance(key, (file,), *rest) for key, file, *rest in rows], notes)
+    rows = content["utterances"]  # a quoted text of a csv file may have line breaks
+    return Manifest([Utterance(key, (file,), seconds, " ".join(text.split()), speaker)
+                     for key, file, seconds, text, speaker in rows], notes)  # fmt: skip
 
 
 def _hash_inputs(audio: Mapping[str, Path], transcripts: Mapping[str, Transcript]) -> str:

@@ -140,7 +140,7 @@ class DecodingResults(nn.Module):
         metrics["seconds"].update(seconds)
         metrics["audio"].update(batch.lengths.sum() / SAMPLE_RATE)
         for name, counts, pair in zip(batch.names, edits, pairs, strict=True):
-            cells = [set_index, name, *counts, *(text.replace("\t", " ") for text in pair)]
+            cells = [set_index, name, *counts, *pair]
             self.lines.append("\t".join(map(str, cells)))
 
     def compute(self, num_sets: int) -> dict[str, Tensor]:

@@ -104,14 +104,14 @@ def make_table(
     chosen = TableOptions(**options)
     console, folder = chosen.console, Path(chosen.folder)
     spec = find_spec(table)
+    if select and not spec.grids:
+        raise UserError(f"--select: {table} selects nothing on a validation split")
     if not chosen.dry_run:
         make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
     protocol = cells[0].experiment.protocol
     read_runs(Path(out))  # reports a mistake in the published runs before training
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
-    if select and not spec.grids:
-        raise UserError(f"--select: {table} selects nothing on a validation split")
     searches = list_searches(spec, cells, chosen) if select else {}
     tried = (e for s in searches.values() for point in s.points for e in s.set_point(point))
     if chosen.dry_run:

@@ -6,11 +6,7 @@ from functools import partial
 import pytest
 import torch
 from attention_core import GFSA, AttnScale, Plain, Polynomial, attach, detach
-from attention_core.hosts.known_classes import (
-    CALLING_CLASSES,
-    FORMING_CLASSES,
-    TRANSFORMERS_CLASSES,
-)
+from attention_core.hosts.known_classes import KNOWN_CLASSES, OLDER_CLASSES
 from torch import Tensor, nn
 
 from tests.hosts.generic_modules import MODULES
@@ -35,7 +31,7 @@ def test_every_known_class_is_tried():
         for module in filtered_modules(attach(case.build(), GFSA)).values()
         if module.__class__.__module__.endswith("generic")
     }
-    assert tried == {*CALLING_CLASSES, *FORMING_CLASSES, *TRANSFORMERS_CLASSES}
+    assert tried == {*KNOWN_CLASSES} - {*OLDER_CLASSES}
 
 
 @all_cases

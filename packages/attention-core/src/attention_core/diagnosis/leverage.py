@@ -21,7 +21,7 @@ from attention_core.diagnosis.run import PlannedRun, attach_plain, plan_run
 from attention_core.diagnosis.tokens import find_outliers, trim_tokens
 from attention_core.filters import GFSA, AttnScale, CenteredAttention
 from attention_core.filters.plain import Plain
-from attention_core.operators import Host, apply_operator
+from attention_core.operators import Host, apply_operator, masked_mean
 from attention_core.spectral.heads import SMALLEST_WEIGHT
 from attention_core.tokens import ContraNorm, FeatScale
 
@@ -180,9 +180,8 @@ def _read_operator(layer: Layer, A: Tensor | None) -> Host | None:
         v = v.repeat_interleave(max(1, A.shape[1] // v.shape[1]), 1)  # groups of heads share values
         error = max(1e-3, 4 * torch.finfo(y.dtype).eps) * y.abs().amax()
         if A.shape[:3] == v.shape[:3] and v.shape == y.shape and ((A @ v - y).abs() <= error).all():
-            allowed = (A.abs() >= SMALLEST_WEIGHT).to(A.dtype)
-            J = allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
-            return Host(A.__matmul__, v, J.__matmul__)
+            average = partial(masked_mean, valid=A.abs() >= SMALLEST_WEIGHT)
+            return Host(A.__matmul__, v, average)
     return None
 
 

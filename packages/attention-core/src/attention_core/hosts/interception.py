@@ -17,7 +17,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import apply_kernel, find_H_dropout
 from attention_core.kernels.common import postprocess
 from attention_core.operators import Host, Softmax
-from attention_core.operators.base import allowed_pairs
+from attention_core.operators.base import allowed_pairs, masked_mean
 
 MERGED_AXES = 3  # a map is (B H, N, N)
 OPERANDS = 2  # in a product
@@ -111,12 +111,7 @@ class FilterMap(TorchFunctionMode):
         if self.kernel is not None:
             raise ValueError(f"{self.owner} takes a kernel where its fused_attn is True")
         A, logits, v = (self._split_heads(x) for x in (formed.map, formed.logits, values))
-
-        def average(u: Tensor) -> Tensor:
-            allowed = allowed_pairs(logits).to(torch.promote_types(u.dtype, torch.float32))
-            J = allowed / allowed.sum(-1, keepdim=True).clamp(min=1)
-            return J.to(u.dtype).expand(A.shape) @ u
-
+        average = partial(masked_mean, valid=allowed_pairs(logits).expand(A.shape))
         y = self._filter(Host(lambda u: A @ u, like=v, average=average), v, A.shape[-2:])
         if formed.map.ndim == MERGED_AXES:
             return y.flatten(0, 1)

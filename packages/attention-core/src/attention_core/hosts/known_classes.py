@@ -18,46 +18,39 @@ class KnownClass(NamedTuple):
 
 _ONE_MAP = KnownClass()
 _NO_REDUCTION = KnownClass(is_square=lambda module: module.sr is None)
-# timm: classes that call scaled_dot_product_attention
-_TIMM_CALLS = """
-layers.attention.AttentionRope models.beit.Attention models.cpubone.ConvAttention
-models.davit.WindowAttention models.eva.EvaAttention models.fastvit.Attention
-models.gemma4_vit.Gemma4Attention models.lowformer.ConvAttention models.maxxvit.Attention2d
-models.maxxvit.AttentionCl models.metaformer.Attention models.tiny_vit.Attention
-models.twins.LocallyGroupedAttn models.vision_transformer.ParallelScalingBlock
-models.vision_transformer_relpos.RelPosAttention models.visformer.Attention models.volo.Attention
+# timm; the map is over channels in XCA, CrossCovarianceAttn and ChannelAttention
+_TIMM = """
+layers.attention.AttentionRope layers.bottleneck_attn.BottleneckAttn models.beit.Attention
+models.cpubone.ConvAttention models.davit.ChannelAttention models.davit.WindowAttention
+models.edgenext.CrossCovarianceAttn models.efficientformer.Attention
+models.efficientformer_v2.Attention2d models.eva.EvaAttention models.fastvit.Attention
+models.gemma4_vit.Gemma4Attention models.levit.Attention models.lowformer.ConvAttention
+models.maxxvit.Attention2d models.maxxvit.AttentionCl models.metaformer.Attention
+models.swin_transformer_v2.WindowAttention models.swin_transformer_v2_cr.WindowMultiHeadAttention
+models.tiny_vit.Attention models.tnt.Attention models.twins.LocallyGroupedAttn
+models.visformer.Attention models.vision_transformer.ParallelScalingBlock
+models.vision_transformer_relpos.RelPosAttention models.volo.Attention models.xcit.XCA
 """
-_OTHER_TIMM_CALLS = {
+_OTHER_TIMM = {
     "layers.attention2d.MultiQueryAttention2d": KnownClass(
         is_square=lambda module: module.kv_stride == 1 and not module.has_query_strides
+    ),
+    "models.gcvit.WindowAttentionGlobal": KnownClass(
+        is_square=lambda module: not module.use_global  # queries of another grid
     ),
     "models.hiera.MaskUnitAttention": KnownClass(1, lambda module: module.q_stride == 1),
     "models.hieradet_sam2.MultiScaleAttention": KnownClass(
         is_square=lambda module: module.q_pool is None
+    ),
+    "models.iformer.SHMA": KnownClass(num_heads=1),
+    "models.mvitv2.MultiScaleAttention": KnownClass(
+        is_square=lambda m: len({getattr(p, "stride", (1, 1)) for p in (m.pool_q, m.pool_k)}) == 1
     ),
     "models.nest.Attention": KnownClass(1),
     "models.nextvit.EfficientAttention": _NO_REDUCTION,
     "models.pvt_v2.Attention": _NO_REDUCTION,
     "models.twins.GlobalSubSampleAttn": _NO_REDUCTION,
     "models.vision_transformer_sam.Attention": KnownClass(0),
-}
-# timm: classes that form their map; it is over channels in XCA, CrossCovarianceAttn and
-# ChannelAttention
-_TIMM_FORMS = """
-layers.bottleneck_attn.BottleneckAttn models.davit.ChannelAttention
-models.edgenext.CrossCovarianceAttn models.efficientformer.Attention
-models.efficientformer_v2.Attention2d models.levit.Attention
-models.swin_transformer_v2.WindowAttention models.swin_transformer_v2_cr.WindowMultiHeadAttention
-models.tnt.Attention models.xcit.XCA
-"""
-_OTHER_TIMM_FORMS = {
-    "models.gcvit.WindowAttentionGlobal": KnownClass(
-        is_square=lambda module: not module.use_global  # queries of another grid
-    ),
-    "models.iformer.SHMA": KnownClass(num_heads=1),
-    "models.mvitv2.MultiScaleAttention": KnownClass(
-        is_square=lambda m: len({getattr(p, "stride", (1, 1)) for p in (m.pool_q, m.pool_k)}) == 1
-    ),
 }
 # torchvision and torchaudio, whose other attention is torch's
 _TORCHVISION = """
@@ -130,14 +123,12 @@ def _list_classes(
     return found
 
 
-CALLING_CLASSES = {
-    **_list_classes("timm", _TIMM_CALLS, _OTHER_TIMM_CALLS),
-    **_list_classes("torchaudio.models", _TORCHAUDIO, {}),
-}
-FORMING_CLASSES = {
-    **_list_classes("timm", _TIMM_FORMS, _OTHER_TIMM_FORMS),
-    **_list_classes("torchvision.models", _TORCHVISION, {}),
-}
 TRANSFORMERS_CLASSES = _list_classes("transformers.models", _TRANSFORMERS, _OTHER_TRANSFORMERS)
-_OLDER_CLASSES = _list_classes("transformers.models", _OLDER, {})
-KNOWN_CLASSES = CALLING_CLASSES | FORMING_CLASSES | TRANSFORMERS_CLASSES | _OLDER_CLASSES
+OLDER_CLASSES = _list_classes("transformers.models", _OLDER, {})
+KNOWN_CLASSES = {
+    **_list_classes("timm", _TIMM, _OTHER_TIMM),
+    **_list_classes("torchaudio.models", _TORCHAUDIO, {}),
+    **_list_classes("torchvision.models", _TORCHVISION, {}),
+    **TRANSFORMERS_CLASSES,
+    **OLDER_CLASSES,
+}

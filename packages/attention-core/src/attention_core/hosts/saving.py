@@ -32,8 +32,6 @@ from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import is_known_attention, self_attention_modules
 from attention_core.mechanism import find_arguments
 
-__all__ = ["load_mechanism", "save_mechanism"]
-
 # the field of a config that describes what is attached
 FIELD = "attention_core"
 DESCRIPTION, WEIGHTS = "mechanism.json", "mechanism.safetensors"

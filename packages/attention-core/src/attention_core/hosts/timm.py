@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from attention_core.hosts.adapter import Filtered, apply_kernel, find_H_dropout, form_filtered_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
 from attention_core.kernels.common import postprocess
-from attention_core.operators import Host, Softmax
+from attention_core.operators import Host, Softmax, masked_mean
 
 try:
     from timm.layers.attention import Attention
@@ -90,7 +90,10 @@ class FilteredWindows(Filtered, WindowAttention):
         """Attend as timm does, with the filter between the map of each window and the values."""
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B windows, H, N, d)
-        average = None if mask is None else partial(_average_region, mask == 0)
+        average = None
+        if mask is not None:
+            allowed = (mask == 0).repeat(len(q) // len(mask), 1, 1).unsqueeze(1)
+            average = partial(masked_mean, valid=allowed)
         bias, rate = self._get_rel_pos_bias(), find_H_dropout(self, self.attn_drop.p)
         if self.fused_attn:
             bias = _add_window_mask(bias.expand(len(q), -1, -1, -1), mask)
@@ -112,11 +115,6 @@ def _add_window_mask(logits: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return logits
     return (logits.view(-1, len(mask), *logits.shape[1:]) + mask.unsqueeze(1)).flatten(0, 1)
-
-
-def _average_region(allowed: Tensor, v: Tensor) -> Tensor:
-    J = allowed.to(v.dtype) / allowed.sum(-1, keepdim=True)  # (windows, N, N)
-    return (J.unsqueeze(1) @ v.reshape(-1, len(J), *v.shape[1:])).flatten(0, 1)
 
 
 _PROJ = HookPoint("proj.out_features")

@@ -1,6 +1,5 @@
 """Attentive graph filter (Wi, Choi, Park 2025), https://arxiv.org/abs/2505.08516"""
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -21,12 +20,6 @@ from attention_core.operators import LowRank
 Rho = Literal["softmax", "sigmoid", "tanh", "none"]
 SingularValues = Literal["filtered", "generated", "learned", "ones"]
 PenaltyVariant = Literal["released", "paper", "padded"]
-
-_POINTWISE: dict[str, Callable[[Tensor], Tensor]] = {
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
-    "none": lambda x: x,
-}
 
 
 class GraphSVD(LowRank):
@@ -154,7 +147,7 @@ class AGF(Kernel):
                 k = k.masked_fill(~valid.mT, torch.finfo(k.dtype).min)
             V = k.softmax(-2)
         else:
-            U, V = _POINTWISE[self.rho](q), _POINTWISE[self.rho](k)
+            U, V = (q, k) if self.rho == "none" else (getattr(t, self.rho)() for t in (q, k))
         if valid is not None:
             V = V * valid.mT
         return GraphSVD(U, self.gains(x).to(U.dtype), V, valid)

@@ -126,7 +126,8 @@ def allowed_pairs(mask: Tensor) -> Tensor:
 def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:
     """Average over the valid tokens: over all where `valid` is None, zero where none is valid.
 
-    Shapes: v (..., M, D), valid (..., 1, M) boolean -> (..., 1, D).
+    Shapes: v (..., M, D), valid (..., N, M) boolean, with one row for all queries or one for each
+    -> (..., N, D).
 
     Source: Wang et al. 2022, eq. 7, https://arxiv.org/abs/2203.05962
     """

@@ -6,7 +6,7 @@ map with dropout or a learned bias, needs a few rows at a time.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -35,17 +35,10 @@ class MapOptions(NamedTuple):
 
 def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return True for self-attention in single or double precision, outside of transforms."""
-    return (
-        not is_traced()
-        and not torch.is_autocast_enabled("cpu")
-        and q.device.type == "cpu"
-        and q.dtype == k.dtype == v.dtype
-        and q.dtype in (torch.float32, torch.float64)
-        and q.ndim == 4
-        and q.shape == k.shape
-        and q.shape[:3] == v.shape[:3]
-        and q.numel() > 0
-    )
+    fits = q.ndim == 4 and q.shape == k.shape and q.shape[:3] == v.shape[:3] and q.numel() > 0
+    is_wide = q.dtype == k.dtype == v.dtype and q.dtype in (torch.float32, torch.float64)
+    is_plain_call = not is_traced() and not torch.is_autocast_enabled("cpu")
+    return fits and is_wide and is_plain_call and q.device.type == "cpu"
 
 
 def apply_recomputed(
@@ -89,9 +82,13 @@ class _Recomputed(torch.autograd.Function):
         saved = [v.new_empty(v.shape) for _ in options.steps[1:] if any(ctx.needs_input_grad)]
         norms = q.new_empty(*q.shape[:3], 1)
         for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
-            A.div_(_exponentiate(A, _take(norms, chunk)))
+            top = A.amax(-1, keepdim=True)
+            top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
+            total = A.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
+            torch.add(total.log2(), top, out=_take(norms, chunk))
+            A.div_(total)
             values, *weights = (_take(t, chunk[:2]) for t in (v, *theta))
-            apply = partial(_multiply, A if kept is None else kept.mul_(A), factor=options.factor)
+            apply = _multiply_by(A if kept is None else kept.mul_(A), options.factor)
             sums = list(horner_terms(apply, values, weights, options.steps)) if theta else []
             parts = reversed(sums or [apply(values)])
             for whole, part in zip([y, *reversed(saved)], parts, strict=False):
@@ -124,7 +121,7 @@ def _differentiate(
         inner = [*sums, weights[-1] * values if theta else values]
         if theta:
             # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
-            apply = partial(_multiply, transposed, factor=options.factor)
+            apply = _multiply_by(transposed, options.factor)
             terms = list(basis_terms(options.steps, apply, grad))
         for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, options.steps, strict=False)):
             dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a * options.factor)
@@ -144,7 +141,9 @@ def _differentiate(
         for whole, term, need in zip(dtheta, terms, needed[4:], strict=False):
             if need:
                 torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
-        _add_mask_gradient(dmask, dA, chunk)
+        if dmask is not None:
+            part = _select(dmask, chunk)
+            part += dA.view(*q[chunk].shape[:3], -1).sum_to_size(part.shape)
     return [dq, dk, dv, dmask, *dtheta]
 
 
@@ -164,17 +163,13 @@ def _form_maps(
             A.view(*q[chunk].shape[:3], q.shape[2]).add_(_select(mask, chunk), alpha=LOG2_E)
         kept = None
         if options.threshold:
-            kept = _draw_kept(draws[:count, :rows], words, options.threshold, generator)
+            # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without
+            # bounds, `random_` never sets the sign bit, which every fourth entry uses
+            kept = draws[:count, :rows]
+            drawn = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
+            numbers = drawn.view(torch.int16)[: kept.numel()].view(kept.shape)
+            kept.copy_(numbers.ge_(options.threshold - RNG_LEVELS // 2))
         yield chunk, A, kept, space[:count, :rows], queries, keys
-
-
-def _exponentiate(A: Tensor, norms: Tensor) -> Tensor:
-    """Turn logits into exponentials in place, fill in the logarithms of their sums; return sums."""
-    top = A.amax(-1, keepdim=True)
-    top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
-    total = A.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
-    torch.add(total.log2(), top, out=norms)
-    return total
 
 
 def _list_chunks(options: MapOptions, shape: torch.Size) -> list[Chunk]:
@@ -202,24 +197,9 @@ def _select(mask: Tensor, chunk: Chunk) -> Tensor:
     return mask[tuple(s if n > 1 else slice(None) for n, s in zip(mask.shape, chunk, strict=False))]
 
 
-def _draw_kept(kept: Tensor, words: Tensor, threshold: int, generator: torch.Generator) -> Tensor:
-    """Fill `kept` with zeros with probability threshold / 2^16, else ones."""
-    # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without bounds,
-    # `random_` never sets the sign bit, which every fourth entry uses
-    words = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
-    numbers = words.view(torch.int16)[: kept.numel()].ge_(threshold - RNG_LEVELS // 2)
-    return kept.copy_(numbers.view(kept.shape))
-
-
-def _add_mask_gradient(dmask: Tensor | None, dA: Tensor, chunk: Chunk) -> None:
-    if dmask is not None:
-        part = _select(dmask, chunk)
-        part += dA.view(-1, chunk[1].stop - chunk[1].start, *dA.shape[1:]).sum_to_size(part.shape)
-
-
-def _multiply(a: Tensor, b: Tensor, factor: float) -> Tensor:
-    """Return factor times a b; the factor costs no pass over the operands or the product."""
-    return torch.baddbmm(a[:, :, :1], a, b, beta=0, alpha=factor)
+def _multiply_by(a: Tensor, factor: float) -> Callable[[Tensor], Tensor]:
+    """Return the product with factor times a; the factor costs no pass over the operands."""
+    return partial(torch.baddbmm, a[:, :, :1], a, beta=0, alpha=factor)
 
 
 def _differentiate_equation(
@@ -231,11 +211,10 @@ def _differentiate_equation(
     is_empty = (logits == -torch.inf).all(-1, keepdim=True)
     A = logits.masked_fill(is_empty, 0.0).softmax(-1) * ~is_empty
     if options.threshold:
-        generator, kept = torch.Generator().manual_seed(options.seed), torch.empty_like(A.detach())
-        words = torch.empty(-(-kept.numel() // 4), dtype=torch.int64)
-        for chunk in _list_chunks(options, q.shape):
-            _draw_kept(kept[chunk], words, options.threshold, generator)
-        A = A * kept * options.factor
+        factors = torch.empty_like(A.detach())
+        for chunk, _, kept, *_ in _form_maps(options, q.detach(), k.detach(), None):
+            factors[chunk] = kept.view(factors[chunk].shape)  # type: ignore[union-attr]
+        A = A * factors * options.factor
     *_, y = horner_terms(A.__matmul__, v, theta, options.steps) if theta else [A @ v]
     wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
     found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))

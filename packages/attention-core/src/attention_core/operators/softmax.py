@@ -160,10 +160,8 @@ def _check_operands(q: Tensor, k: Tensor, mask: Tensor | None) -> None:
         return
     check_tensors("Softmax", 0, mask=mask)
     shape = (*q.shape[:-1], k.shape[-2])
-    fits = mask.ndim <= q.ndim
-    for size, own in zip(mask.shape[::-1], shape[::-1], strict=False):
-        fits = fits and (size == own or size == 1)
-    if not fits:
+    sizes = zip(mask.shape[::-1], shape[::-1], strict=False)
+    if mask.ndim > q.ndim or any(size not in (1, own) for size, own in sizes):
         raise ValueError(f"a map of shape {shape} got a mask of shape {tuple(mask.shape)}")
 
 

@@ -3,5 +3,3 @@
 from attention_core.tokens.contranorm import ContraNorm
 from attention_core.tokens.featscale import FeatScale
 from attention_core.tokens.layerscale import LayerScale
-
-__all__ = ["ContraNorm", "FeatScale", "LayerScale"]

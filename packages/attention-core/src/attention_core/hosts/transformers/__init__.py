@@ -9,8 +9,6 @@ from attention_core.hosts.transformers.adapter import (
 from attention_core.hosts.transformers.positions import HOOK_POINTS
 from attention_core.hosts.transformers.saving import load
 
-__all__ = ["HOST", "FilteredInterface", "load"]
-
 HOST = HostLibrary(
     hook_points=HOOK_POINTS,
     find_adapter=make_adapter,

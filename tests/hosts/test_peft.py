@@ -6,11 +6,20 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import AGF, GFSA, EigenSpectrum, attach, detach, penalties, trainable_parameters
+from attention_core import (
+    AGF,
+    GFSA,
+    CenteredAttention,
+    EigenSpectrum,
+    attach,
+    detach,
+    penalties,
+    trainable_parameters,
+)
 from attention_core.hosts.transformers import load
 from torch import nn
 
-from tests.hosts import timm_models
+from tests.hosts import timm_models, torch_models
 from tests.hosts.transformers.models import FAMILIES, make_inputs
 
 peft = pytest.importorskip("peft")
@@ -27,11 +36,15 @@ def save_base(folder) -> str:
     return str(folder)
 
 
-def wrap(base: str, order: str) -> nn.Module:
+def wrap(base: str, order: str, make=GFSA) -> nn.Module:
     model = hf.AutoModelForCausalLM.from_pretrained(base)
     if order == "attach first":
-        return peft.get_peft_model(attach(model, GFSA), make_lora())
-    return attach(peft.get_peft_model(model, make_lora()), GFSA)
+        return peft.get_peft_model(attach(model, make), make_lora())
+    if order == "LoRA first":
+        model = peft.get_peft_model(model, make_lora())
+    else:
+        model.add_adapter(make_lora())
+    return attach(model, make)
 
 
 def train(model: nn.Module) -> nn.Module:
@@ -72,6 +85,15 @@ def test_an_adapter_trains_saves_and_loads_what_is_attached(order, tmp_path):
     assert torch.equal(run(detach(again)), run(detach(merged)))
 
 
+@pytest.mark.parametrize("order", ["attach first", "LoRA first", "add_adapter"])
+@pytest.mark.parametrize("make", [GFSA, CenteredAttention, partial(GFSA, learn=(), wK=0.4)])
+def test_every_mechanism_comes_back_with_an_adapter(make, order, tmp_path):
+    model = train(wrap(save_base(tmp_path / "base"), order, make))
+    model.save_pretrained(tmp_path / "lora")
+    again = load(hf.AutoModelForCausalLM, str(tmp_path / "lora")).eval()
+    assert torch.equal(run(again), run(model))
+
+
 def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
     llama = attach(hf.LlamaForCausalLM(copy.deepcopy(FAMILIES["llama"].config)), GFSA)
     options = {"num_virtual_tokens": 2, "task_type": "CAUSAL_LM"}
@@ -80,6 +102,12 @@ def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
     model = attach(timm_models.build(), reparam=EigenSpectrum)
     with pytest.warns(UserWarning, match="call save_mechanism"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))
+    lora = peft.LoraConfig(target_modules=["self_attn"])
+    for wrap_model in (lambda m: peft.get_peft_model(attach(m, GFSA), lora),
+                       lambda m: attach(peft.get_peft_model(m, lora), GFSA)):  # fmt: skip
+        with pytest.raises(ValueError, match=r"adapter of .*self_attn.* would bypass its filter"):
+            wrap_model(torch_models.build_encoder())
+    assert not lora.modules_to_save
     for name in ("qkv", "proj"):  # whose weights a merge would not reach, or would change
         model = attach(timm_models.build(), reparam=EigenSpectrum)
         with pytest.raises(ValueError, match=f"EigenSpectrum ties .*{name}"):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from tests.hosts.helpers import draw_weights, randomize
+from tests.hosts.helpers import draw_weights, filtered_modules, randomize
 from tests.hosts.transformers.forming_models import TEXTS
 from tests.hosts.transformers.models import FAMILIES, GENERATIVE, LLAMA, PAD, SLIDES, VOCAB, build
 
@@ -182,6 +182,18 @@ def test_a_shared_layer_keeps_rows_at_each_of_its_places():
     model = hf.Zamba2ForCausalLM(config).eval()
     draw_weights(model, 0.3, 0)
     check_generation(randomize(attach(model, GFSA)), ("dynamic",), 1e-4, max_new_tokens=4)
+
+
+@pytest.mark.parametrize("kind", ["Gemma3n", "Gemma4"])
+def test_layers_that_read_the_keys_of_others_stay_plain(kind):
+    options = LLAMA | {"num_hidden_layers": 4, "num_kv_shared_layers": 2, "laurel_rank": 4}
+    options |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "head_dim": 8}
+    options |= {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB}
+    options |= {"activation_sparsity_pattern": [0.0] * 4, "global_head_dim": 8, "sliding_window": 4}
+    model = getattr(hf, f"{kind}ForCausalLM")(getattr(hf, f"{kind}TextConfig")(**options)).eval()
+    attach(draw_weights(model, 0.3), GFSA)
+    assert len(filtered_modules(model)) == 2
+    check_generation(randomize(model), ("dynamic",), 1e-4, max_new_tokens=4)
 
 
 @pytest.mark.parametrize("name", ["GPTNeo", "GPTJ", "CodeGen", "Bloom", "Mpt", "Falcon"])

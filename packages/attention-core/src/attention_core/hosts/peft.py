@@ -6,6 +6,7 @@ lists as `modules_to_save`. What is attached is added to this list, before or af
 """
 
 import warnings
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -15,6 +16,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from peft.utils import set_additional_trainable_modules
 from torch import nn
 
+from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.hook_points import HostLibrary
 from attention_core.hosts.saving import FIELD, describe_mechanisms
 from attention_core.reparam import EigenSpectrum
@@ -25,11 +27,11 @@ _save_pretrained = PeftModel.save_pretrained
 
 
 def list_parts(model: nn.Module) -> list[str]:
-    """Return the last two names of the parts of mechanisms that have weights: "attn.filter"."""
+    """Return the last two names of the parts of mechanisms that have state: "attn.filter"."""
     names = {
         ".".join(name.split(".")[-2:])
         for name, part in model.named_modules()
-        if hasattr(part, "trained_names") and next(part.parameters(), None) is not None
+        if hasattr(part, "trained_names") and part.state_dict()
         if name.rpartition(".")[-1] in PARTS
     }
     return sorted(names)
@@ -51,23 +53,33 @@ def describe_in_config(config: Any, model: nn.Module) -> None:
         )
     if parts:
         config.modules_to_save = sorted({*(config.modules_to_save or ()), *parts})
+    if groups:
         config.attention_core = groups
 
 
-def check_spectra(model: nn.Module) -> None:
-    """Refuse adapters of the projections that an EigenSpectrum ties: a merge would be wrong."""
+def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda name: False) -> None:
+    """Refuse adapters that a mechanism bypasses, or whose merge would be wrong."""
     tied = {id(part) for m in model.modules() if isinstance(m, EigenSpectrum) for part in m.tied}
     for name, module in model.named_modules():
         if id(module) in tied and name.endswith((".base_layer", ".original_module")):
             raise ValueError(f"an EigenSpectrum ties {name}: choose other modules for the adapter")
+        if not (isinstance(module, Filtered) and isinstance(module, nn.MultiheadAttention)):
+            continue
+        if name.endswith(".base_layer") or is_target(name):
+            raise ValueError(
+                f"an adapter of {name} as a whole would bypass its filter: choose its out_proj, or "
+                "other modules, for the adapter"
+            )
 
 
 @wraps(_inject_adapter)
 def inject_adapter(tuner: Any, model: nn.Module, adapter_name: str, *args: Any, **kw: Any) -> None:
     """Make an adapter that trains and saves what is attached, as PEFT makes it."""
-    describe_in_config(tuner.peft_config[adapter_name], model)
+    config, is_target = tuner.peft_config[adapter_name], tuner._check_target_module_exists
+    check_targets(model, lambda name: config.target_modules and is_target(config, name))
+    describe_in_config(config, model)
     _inject_adapter(tuner, model, adapter_name, *args, **kw)
-    check_spectra(model)
+    check_targets(model)
 
 
 @wraps(_to_dict)
@@ -80,7 +92,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 @wraps(_save_pretrained)
 def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
     """Save adapters as PEFT does; warn where a prompt is tuned, which leaves mechanisms out."""
-    if list_parts(model) and any(x.is_prompt_learning for x in model.peft_config.values()):
+    if describe_mechanisms(model) and any(x.is_prompt_learning for x in model.peft_config.values()):
         warnings.warn(
             "a tuned prompt of PEFT has no weights of what is attached: call save_mechanism",
             stacklevel=2,
@@ -90,15 +102,20 @@ def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
 
 def update_adapters(model: nn.Module) -> None:
     """Let the adapters of a model train and save what was attached after they were made."""
-    for tuner in [module for module in model.modules() if isinstance(module, BaseTuner)]:
-        check_spectra(tuner)
-        active = tuner.active_adapters
-        for name in sorted(tuner.peft_config, key=lambda name: name not in active):
-            config = tuner.peft_config[name]
-            kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, tuner.model)}
+    modules: list[Any] = list(model.modules())
+    tuners = [m for m in modules if isinstance(m, BaseTuner)]
+    found = [(m.model, m.peft_config, m.active_adapters) for m in tuners]
+    # a model of transformers holds the adapters of its own `add_adapter`
+    own = [m for m in modules if getattr(m, "_hf_peft_config_loaded", False)]
+    found += [(m, m.peft_config, m.active_adapters()) for m in own]
+    for base, configs, active in found:
+        check_targets(base)
+        for name in sorted(configs, key=lambda name: name not in active):
+            config = configs[name]
+            kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, base)}
             config.modules_to_save, config.attention_core = sorted(kept) or None, []
-            describe_in_config(config, tuner.model)
-            set_additional_trainable_modules(tuner.model, config, {}, name, name in active)
+            describe_in_config(config, base)
+            set_additional_trainable_modules(base, config, {}, name, name in active)
 
 
 def _list_lacking(config: Any, model: nn.Module) -> list[str]:

@@ -163,11 +163,12 @@ def make_adapter(host_class: Any) -> type[Filtered] | None:
 
 
 def is_cross_attention(name: str, module: nn.Module) -> bool:
-    """Recognize cross-attention by class (BERT), flag (GPT-2), name (BART) or reduced keys."""
+    """Recognize attention to others' keys by class (BERT), flag (GPT-2, Gemma 4) or name (BART)."""
     return (
         has_square_map(module) is False
         or "visual_attention" in name.split(".")[-2:]
         or "Cross" in find_host_class(module).__name__
         or bool(getattr(module, "is_cross_attention", False))
+        or bool(getattr(module, "is_kv_shared_layer", False))
         or has_cross_attention_name(name, module)
     )

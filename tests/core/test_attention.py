@@ -86,7 +86,7 @@ def test_tokens_get_a_key_mask_of_any_shape(x, valid):
     bias = additive.expand(B, HEADS, N, N).contiguous()
     assert_close(layer(x, bias, valid_mask=valid), expected)
     assert_close(layer(x, bias), expected)
-    with pytest.raises(ValueError, match="a mask must be boolean"):
+    with pytest.raises(ValueError, match="takes a boolean mask"):
         layer(x, valid.float())
 
 

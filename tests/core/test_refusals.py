@@ -93,7 +93,7 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: Softmax(Q, Q) @ Q[:, :, :6], ValueError, "7 keys got values of shape (2, 3, 6, 4)"),
     (lambda: LowRank(Q, Q[..., :2]), ValueError, "(2, 3, 7, 4) and (2, 3, 7, 2)"),
     (lambda: Diagonal(torch.zeros(3), dc=3), ValueError, "Diagonal.dc must be a whole number from"),
-    (lambda: SelfAttention(12, 3)(X, BAD), ValueError, "got (2, 6) of torch.bool"),
+    (lambda: SelfAttention(12, 3)(X, BAD), ValueError, "got the shape (2, 6) of torch.bool"),
     (lambda: SelfAttention(12, 3)(X, A[..., :6]), ValueError, "got a mask of shape (2, 3, 7, 6)"),
     (lambda: AttnScale(3, False)(Softmax(Q, Q, None, True), Q), ValueError, "cannot be causal"),
     (lambda: AttnScale(3, False)(Softmax(Q, Q, torch.eye(7) > 0), Q), ValueError, "keys alone"),

@@ -102,7 +102,8 @@ def test_padding_is_truncation(case):
         assert_close(y[:, :, :m], expected, **TIGHT)
         assert y[:, :, m:].any() != case.padding_is_zero
         assert_close(*filters.gradients([q, k, x, v], y[:, :, :m], expected), **TIGHT)
-        assert_close(padded.average(v), short.average(v[:, :, :m]))
+        if hasattr(padded, "average"):  # not Primalformer's, which is no map
+            assert_close(padded.average(v), short.average(v[:, :, :m]))
         if hasattr(kernel, "penalty"):
             assert_close(kernel.penalty(padded), kernel.penalty(short), **TIGHT)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from attention_core.checks import (
@@ -107,11 +106,7 @@ class SelfAttention(nn.Module):
     def _attend(self, qkv: Tensor, x: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
         q, k, v = qkv.permute(2, 0, 3, 1, 4)  # (B, H, N, d)
         if mask is not None and mask.ndim <= 2:
-            if mask.ndim != 2 or mask.dtype != torch.bool or mask.shape[1] != x.shape[1]:
-                raise ValueError(
-                    "a mask must be boolean (batch, tokens) or broadcast to (batch, heads, tokens, "
-                    f"tokens), got {tuple(mask.shape)} of {mask.dtype}"
-                )
+            check_tokens("SelfAttention", x, self.dim, mask)
             mask = mask[:, None, None, :]
         if self.kernel is None:
             A: Any = Softmax(q, k, mask, is_causal, self.dropout if self.training else 0.0)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from attention_core.checks import check_even, check_ints
 from attention_core.kernels.common import Kernel, at_least_float32, key_mask
-from attention_core.operators import LinearMap, identity_like
+from attention_core.operators import LinearMap
 
 
 class Banded(LinearMap):
@@ -26,6 +26,7 @@ class Banded(LinearMap):
         self, band: Tensor, columns: Tensor, rows: Tensor, mask: Tensor | None = None
     ) -> None:
         self.band, self.columns, self.rows, self.mask = band, columns, rows, mask
+        self.like = columns
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the band block by block, then the full columns and rows."""
@@ -36,10 +37,6 @@ class Banded(LinearMap):
             return y
         y = y + self.columns.to(v.dtype) @ v[:, :, :full]
         return torch.cat([self.rows.to(v.dtype) @ v, y[:, :, full:]], dim=2)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, N, N)."""
-        return identity_like(self.columns, self.columns.shape[-2])
 
 
 def sliding_windows(t: Tensor, half: int) -> Tensor:

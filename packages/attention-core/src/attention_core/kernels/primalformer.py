@@ -29,10 +29,6 @@ class PrimalScores(ValueFreeOutput):
         super().__init__(output)
         self.e, self.r, self.E, self.R, self.mask = e, r, E, R, mask
 
-    def average(self, v: Tensor) -> Tensor:
-        """Average v over the valid tokens."""
-        return masked_mean(v, self.mask)
-
 
 def evenly_spaced_indices(valid: Tensor, points: int) -> Tensor:
     r"""Return the indices of evenly spaced valid tokens, from the first to the last.

@@ -17,7 +17,7 @@ from attention_core.kernels.common import (
     key_mask,
     zero_padding,
 )
-from attention_core.operators import LinearMap, identity_like, is_traced
+from attention_core.operators import LinearMap, is_traced
 from attention_core.operators.recomputed import CHUNK_NUMEL
 
 Gradient = Literal["exact", "surrogate"]
@@ -33,7 +33,7 @@ class Angular(LinearMap):
     """
 
     def __init__(self, q: Tensor, k: Tensor, mask: Tensor | None, options: Options) -> None:
-        self.q, self.k, self.mask, self.options = q, k, mask, options
+        self.q, self.k, self.mask, self.options, self.like = q, k, mask, options, k
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the map block by block; in a trace, which fits batches of any size, as a whole."""
@@ -45,10 +45,6 @@ class Angular(LinearMap):
                 operands = (t.flatten(0, 1) for t in (self.q, self.k, values))
                 z = _BlockwiseMap.apply(*operands, self.options)  # type: ignore[no-untyped-call]
         return zero_padding(z.view(values.shape), self.mask).to(v.dtype)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, N, N)."""
-        return identity_like(self.q, self.k.shape[-2])
 
 
 def _form_map(q: Tensor, k: Tensor, tau: int, surrogate: bool = False) -> Tensor:

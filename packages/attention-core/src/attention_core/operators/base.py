@@ -45,9 +45,13 @@ class ValueFreeOutput:
 
 
 class LinearMap:
-    """The base of maps that need not be formed; `mask` is (B, 1, 1, M) boolean or None."""
+    """The base of maps that need not be formed; `mask` is (B, 1, 1, M) boolean or None.
+
+    `like` is a tensor (B, H, M, any) of the batch, heads and tokens of the values.
+    """
 
     mask: Tensor | None
+    like: Tensor
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the map to values, (B, H, M, D)."""
@@ -55,7 +59,7 @@ class LinearMap:
 
     def eye(self) -> Tensor:
         """Return the identity as values, (B, H, M, M)."""
-        raise NotImplementedError
+        return identity_like(self.like, self.like.shape[-2])
 
     def average(self, v: Tensor) -> Tensor:
         """Average v over the valid keys."""
@@ -63,7 +67,7 @@ class LinearMap:
 
     def dense(self) -> Tensor:
         """Return the map itself, (B, H, N, M), by applying it to the identity."""
-        return self @ self.eye()
+        return apply_operator(self, self.eye())
 
 
 def apply_operator(A: Operator, v: Tensor) -> Tensor:

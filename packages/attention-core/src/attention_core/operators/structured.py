@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_ints, check_numbers, check_tensors
-from attention_core.operators.base import LinearMap, check_values, identity_like
+from attention_core.operators.base import LinearMap, check_values
 
 
 class LowRank(LinearMap):
@@ -31,16 +31,12 @@ class LowRank(LinearMap):
                 "two factors must have one rank, got the shapes "
                 f"{tuple(left.shape)} and {tuple(right.shape)}"
             )
-        self.left, self.right, self.mask = left, right, mask
+        self.left, self.right, self.mask, self.like = left, right, mask, right
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Contract the tokens first: (r, D), then (N, D)."""
         check_values(v, self.right.shape[-2])
         return self.left @ (self.right.mT @ v)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, M, M)."""
-        return identity_like(self.right, self.right.shape[-2])
 
 
 class Diagonal(LinearMap):
@@ -62,7 +58,7 @@ class Diagonal(LinearMap):
         check_tensors("Diagonal", 1, values=values)
         if dc is not None:
             check_ints("Diagonal", 0, values.shape[-1] - 1, dc=dc)
-        self.values, self.dc = values, dc
+        self.values, self.dc, self.like = values, dc, values.unsqueeze(-1)
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Scale each component by its eigenvalue."""
@@ -75,10 +71,6 @@ class Diagonal(LinearMap):
         if self.dc is not None:
             constant[..., self.dc, :] = v[..., self.dc, :]
         return constant
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (..., N, N)."""
-        return identity_like(self.values.unsqueeze(-1), self.values.shape[-1])
 
 
 class Host(LinearMap):
@@ -113,7 +105,3 @@ class Host(LinearMap):
     def average(self, v: Tensor) -> Tensor:
         """Average v over the allowed keys, as the library defines them."""
         return v.mean(-2, keepdim=True) if self._average is None else self._average(v)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, M, M)."""
-        return identity_like(self.like, self.like.shape[-2])

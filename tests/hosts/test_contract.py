@@ -18,6 +18,7 @@ from attention_core import (
     FeatScale,
     LayerScale,
     Plain,
+    ReAttention,
     SelfAttention,
     attach,
     detach,
@@ -149,7 +150,7 @@ def attach_slots(
     """Attach to a model of one layer, or of one that shifts its windows."""
     model = CASES[name].build(**options)
     model = model.layers[0] if name == "torch-encoder" else model
-    return attach(model, GFSA, **slots), CASES[name].make_inputs()
+    return attach(model, **{"filter": GFSA} | slots), CASES[name].make_inputs()
 
 
 SLOTS = {"kernel": partial(AGF, K=2), "tokens": FeatScale, "reparam": EigenSpectrum}
@@ -157,6 +158,7 @@ COMPILED = {
     "vit": partial(attach_slots, "vit", SLOTS, depth=1),
     "cait": partial(attach_slots, "cait", {"tokens": FeatScale}, depth=1),
     "swin": partial(attach_slots, "swin", {"tokens": FeatScale}, depths=(2,)),
+    "swin-reattention": partial(attach_slots, "swin", {"filter": ReAttention}, depths=(2,)),
     "torch-encoder": partial(attach_slots, "torch-encoder", {}),
     "transformers-bert": partial(attach_slots, "transformers-bert", {}, num_hidden_layers=1),
     **{kind: partial(find_layer, kind) for kind in speechbrain_models.KINDS},

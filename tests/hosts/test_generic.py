@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import timm
 import torch
-from attention_core import GFSA, Softmax, attach, detach
+from attention_core import GFSA, AttnScale, ReAttention, Softmax, attach, detach
 from attention_core.hosts.selection import adapter_for
 from timm import models
 from timm.layers import attention2d
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 from tests.core.reference import gfsa
 from tests.hosts.generic_modules import ModuleCase
@@ -58,12 +59,25 @@ WAYS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "named arguments": lambda logits, v: torch.matmul(
         input=torch.softmax(input=logits, dim=-1), other=v
     ),
+    "permuted": lambda logits, v: (v.mT @ logits.softmax(-1).permute(0, 1, 3, 2)).mT,
+    "mT": lambda logits, v: (v.mT @ logits.softmax(-1).mT.mT.swapaxes(-1, -2)).mT,
+    "einsum of values first": lambda logits, v: torch.einsum(
+        "...jd,...ij->...id", v, logits.softmax(-1)
+    ),
+    "divided by its sums": lambda logits, v: torch.linalg.matmul(
+        (A := logits.softmax(-1)) / A.sum(-1, keepdim=True), v
+    ),
     "returned map": lambda logits, v: ((A := logits.softmax(-1)) @ v, A),
 }
 REFUSED_WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "over queries": lambda logits, v: logits.softmax(-2) @ v,
     "two products": lambda logits, v: (A := logits.softmax(-1)) @ v + A @ v.flip(-1),
+    "implicit einsum": lambda logits, v: torch.einsum("bhij,bhjd", logits.softmax(-1), v),
+    "checkpointed": lambda logits, v: checkpoint(
+        lambda logits: logits.softmax(-1) @ v, logits, use_reentrant=False
+    ),
 }
+CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()
 
 
 class FormingAttention(nn.Module):
@@ -74,8 +88,8 @@ class FormingAttention(nn.Module):
         self.num_heads, self.way = 3, way
         self.qkv = nn.Linear(12, 36)
 
-    def forward(self, x: Tensor) -> Any:
-        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 3, 4).permute(2, 0, 3, 1, 4)
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Any:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 3, 4)).permute(2, 0, 3, 1, 4)
         return self.way(q @ k.mT / 2, v)
 
 
@@ -115,6 +129,10 @@ def test_a_window_mask_is_kept():
     stock = copy.deepcopy(module)
     randomize(attach(module, LEARNED))
     check_dense(module, stock, lambda module: [module(x, mask)], 1e-9)
+    randomize(attach(stock, AttnScale))
+    changed = x.clone()
+    changed[1::2, 3:] += 1.0  # in another region than what is compared
+    assert_close(stock(changed, mask)[1::2, :3], stock(x, mask)[1::2, :3])
 
 
 def make_own(**options: Any) -> nn.Sequential:
@@ -127,7 +145,7 @@ REFUSED_CALLS = {
     "not square": (make_own(keys=5), r"OwnAttention has a map of 7 queries and 5 keys"),
     "unbatched": (make_own(unbatched=True), r"queries of 3 axes"),
 } | {
-    name: (FormingAttention(way), r"FormingAttention applied [02] attention maps")
+    name: (FormingAttention(way), r"FormingAttention (applied [02]|applies its|checkpoints its)")
     for name, way in REFUSED_WAYS.items()
 }
 
@@ -137,6 +155,18 @@ def test_a_forward_without_one_square_map_is_refused(model, reason):
     attach(model, GFSA, where=lambda module: hasattr(module, "qkv"))
     with pytest.raises(ValueError, match=reason):
         model(torch.randn(2, 7, 12))
+
+
+def test_what_a_formed_map_hides_is_not_mixed():
+    module = FormingAttention(lambda s, v: s.masked_fill(~CAUSAL, -1e9).softmax(-1) @ v)
+    x = torch.randn(2, 7, 12)
+    attach(module, partial(AttnScale, masked=False), where=FormingAttention)
+    with pytest.raises(ValueError, match="keeps tokens apart that AttnScale"):
+        module(x)
+    with pytest.warns(UserWarning, match="re-attention fills pairs"):
+        attach(detach(module), ReAttention, where=FormingAttention)(x)
+    with pytest.raises(ValueError, match=r"called as cross-attention.*leave it out by layers="):
+        module(x, context=x + 1)
 
 
 WHERE = {
@@ -164,13 +194,14 @@ def test_where_names_a_class_of_ones_own(where):
 @pytest.mark.parametrize("make", [
     partial(models.eva.EvaAttention, 12, 3, scale_norm=False),
     partial(models.levit.Attention, 12, 4, 3, resolution=(2, 5)),
+    partial(FormingAttention, WAYS["permuted"]),
 ])  # fmt: skip
 def test_checkpointing_and_compiling_keep_the_filter(make):
     module, x = ModuleCase(make, ()).build(), torch.randn(2, 10, 12).double()
-    randomize(attach(module, GFSA))
+    randomize(attach(module, GFSA, where=type(module)))
     module.train()  # in evaluation LeViT keeps its biases in a dict
     expected = module(x)
-    again = torch.utils.checkpoint.checkpoint(module, x.requires_grad_(), use_reentrant=False)
+    again = checkpoint(module, x.requires_grad_(), use_reentrant=False)
     assert_close(again, expected)
     again.sum().backward()
     assert module.filter.wK.grad.abs().max() > 0

@@ -124,7 +124,11 @@ def test_calls_without_a_square_map_are_refused():
     with pytest.raises(ValueError, match="called as cross-attention"):
         layer(x, x + 1, x + 1)
     stock, given = detach(copy.deepcopy(layer)), (x + 1, x + 1, x)  # DETR's positions, not in v
-    assert_close(attach(copy.deepcopy(stock), GFSA)(*given), stock(*given))
+    added = attach(copy.deepcopy(stock), GFSA)
+    assert_close(added(*given), stock(*given))
+    assert_close(torch.compile(added, backend="eager", fullgraph=True)(*given), stock(*given))
+    with pytest.raises(ValueError, match="called as cross-attention"):
+        attach(stock, tokens=FeatScale)(x, x + 1, x + 1)
     with pytest.raises(ValueError, match="is_causal is a hint on attn_mask"):
         layer(x, x, x, is_causal=True)
     nested = torch.nested.nested_tensor([x[0], x[1, :3]])

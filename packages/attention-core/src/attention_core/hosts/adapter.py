@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from attention_core import spectral
-from attention_core.mechanism import find_allowed_tokens
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
+
+CROSS_ATTENTION = "called as cross-attention, which stays Plain: leave it out by layers= or where="
 
 
 class Filtered:
@@ -96,18 +97,8 @@ def form_filtered_map(filter: nn.Module, A: Any) -> Tensor:
     return spectral.matrix(filter, A)
 
 
-def apply_kernel(
-    kernel: Any, qk: tuple[Tensor, Tensor], x: Tensor | None, mask: Tensor | None, is_causal: bool
-) -> Any:
-    """Return the map that a kernel makes of queries, keys and tokens x (B, N, D)."""
-    if is_causal:
-        raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
-    if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
-        mask = find_allowed_tokens(mask, type(kernel).__name__)[:, None, None]
-    return kernel(*qk, x, mask)
-
-
 def check_self_attention(q: Tensor, *others: Tensor) -> None:
     """Raise ValueError for keys, or other inputs, of other tokens than the queries."""
-    if not all(other is q or torch.equal(other, q) for other in others):
-        raise ValueError("called as cross-attention, which stays Plain: its map has no powers")
+    is_traced = torch.compiler.is_compiling()  # a compiler cannot branch on values
+    if not all(other is q or is_traced or torch.equal(other, q) for other in others):
+        raise ValueError(f"an attention is {CROSS_ATTENTION}")

@@ -1,14 +1,22 @@
 """The adapter of any module that applies one map: its forward runs, the product is replaced."""
 
+import inspect
 from functools import cache
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from attention_core.hosts.adapter import NUM_HEADS_NAMES, Filtered, find_num_heads
+from attention_core.hosts.adapter import (
+    NUM_HEADS_NAMES,
+    Filtered,
+    check_self_attention,
+    find_num_heads,
+)
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KERNEL_CLASSES, KNOWN_CLASSES
+
+CROSS_ARGS = ("key", "context", "memory", "encoder_hidden_states")  # tokens that give the keys
 
 
 class FilteredForward(Filtered):
@@ -19,6 +27,7 @@ class FilteredForward(Filtered):
     """
 
     head_axis: ClassVar[int]
+    forward_args: ClassVar[tuple[str, ...]]
     is_known: ClassVar[bool]
 
     @classmethod
@@ -34,18 +43,22 @@ class FilteredForward(Filtered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's forward with its map filtered."""
+        named = dict(zip(self.forward_args, args, strict=False)) | kwargs
+        others = (x for name in CROSS_ARGS if isinstance(x := named.get(name), Tensor))
+        check_self_attention(next(iter(named.values())), *others)
         return self.run_filtered(None, args, kwargs)
 
     def run_filtered(self, make_cached: Any, args: Any, kwargs: Any) -> Any:
         """Run the host's forward; `make_cached(A, v, n)` makes the operator of n new tokens."""
         products: list[str] = []
         x = args[0] if args else kwargs.get("x")
-        with FilterMap(self, products, [], make_cached, x):
+        with FilterMap(self, products, [], [], make_cached, x):
             y: Any = self.host_class.forward(self, *args, **kwargs)
         if len(products) != 1:
             raise ValueError(
                 f"{self.host_class.__name__} applied {len(products)} attention maps in a "
-                "forward pass, and its filter needs exactly one"
+                "forward pass, and its filter needs exactly one: a softmax, then @, matmul, bmm or "
+                "einsum with the values, or scaled_dot_product_attention"
             )
         return y
 
@@ -58,6 +71,7 @@ def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[F
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}
     body |= {"__module__": __name__, "made_by": (make_generic_adapter, host_class, base)}
+    body["forward_args"] = tuple(inspect.signature(host_class.forward).parameters)[1:]
     if path in KERNEL_CLASSES:
         body["slots"] = ("filter", "kernel")
         body["projections"] = (("qkv.weight", "proj"), ("v_proj.weight", "proj"))

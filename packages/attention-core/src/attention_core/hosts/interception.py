@@ -6,6 +6,7 @@ multiplied by the values, with dropout, a mask of heads or a cast in between.
 
 from collections.abc import Callable
 from functools import partial
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 import torch
@@ -13,21 +14,25 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import apply_kernel, find_H_dropout
-from attention_core.kernels.common import postprocess
+from attention_core.filters import AttnScale, Plain, ReAttention
+from attention_core.hosts.adapter import find_active, find_H_dropout
+from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import Host, Softmax
 from attention_core.operators.base import allowed_pairs, masked_mean
 
 MERGED_AXES = 3  # a map is (B H, N, N)
 OPERANDS = 2  # in a product
-TRANSPOSES = (torch.transpose, Tensor.transpose)
+TRANSPOSES = ("transpose", "permute", "swapaxes", "swapdims", "movedim", "__get__")  # as of mT
+SUMS = ("add", "__add__", "__radd__", "__iadd__", "add_")
+SOFT_MASK = -100  # what Swin adds for pairs of two regions in a shifted window
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 EINSUM = (torch.einsum, torch.functional.einsum)
-PRODUCTS = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm, Tensor.__matmul__)
+PRODUCTS: tuple[Any, ...] = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm)
+PRODUCTS += (Tensor.__matmul__, torch.linalg.matmul)
 # functions that turn a map (..., N, N) into the map that is applied
 MAP_FUNCTIONS = (
     *("dropout", "conv2d", "mul", "__mul__", "multiply", "masked_fill", "nan_to_num"),
+    *("div", "__truediv__", "true_divide", "divide"),
     *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
     *("view", "view_as", "reshape", "contiguous", "clone"),
 )
@@ -45,7 +50,8 @@ class FormedMap(NamedTuple):
 class FilterMap(TorchFunctionMode):
     """Replace the product of a module's map and its values by the filter of the map.
 
-    The lists, of names of products and of maps, are the caller's: torch.compile forgets a mode's.
+    The lists, of names of products, of maps and of what is added to logits, with the shapes of the
+    sums, are the caller's: torch.compile forgets a mode's.
     """
 
     def __init__(
@@ -53,16 +59,19 @@ class FilterMap(TorchFunctionMode):
         module: Any,
         products: list[str],
         formed: list[FormedMap],
+        addends: list[tuple[Tensor, torch.Size]],
         make_cached: Callable[[Any, Tensor, int], Any] | None = None,
         x: Any = None,
     ) -> None:
         super().__init__()
         self.make_cached, self.x, self.kernel = make_cached, x, getattr(module, "kernel", None)
         self.module, self.owner = module, module.host_class.__name__
-        self.products, self.formed = products, formed
+        self.products, self.formed, self.addends = products, formed, addends
+        self.state = _read_autograd_state()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        func = torch.unflatten if func is Tensor.unflatten else func  # which no compiler traces
         filter = self._find_product(func, args, kwargs)
         if filter is not None:
             self.products.append(func.__name__)
@@ -75,7 +84,7 @@ class FilterMap(TorchFunctionMode):
         """Return the filter that replaces a call, None for a call that applies no map."""
         if func is F.scaled_dot_product_attention:
             return partial(self._filter_call, *args, **kwargs)
-        if func in EINSUM and len(args) == 1 + OPERANDS and self._find_formed(args[1]):
+        if func in EINSUM and len(args) == 1 + OPERANDS and any(map(self._find_formed, args[1:])):
             return partial(self._filter_einsum, *args)
         if func in PRODUCTS:
             left, right = args if len(args) == OPERANDS else (*args, *kwargs.values())
@@ -89,15 +98,21 @@ class FilterMap(TorchFunctionMode):
     def _follow_map(self, func: Any, y: Any, args: Any, kwargs: Any) -> None:
         """Remember what a call returned, if that is a map."""
         formed = self._find_formed(args[0] if args else None)
-        if func in SOFTMAX:
+        if func.__name__ in SUMS:
+            fits = (x for x in args if isinstance(x, Tensor) and x.shape[-2:] == y.shape[-2:])
+            self.addends.extend((x, y.shape) for x in fits if not x.requires_grad)
+        elif func in SOFTMAX:
             logits = args[0] if args else kwargs["input"]
             dim = args[1] if len(args) > 1 else kwargs.get("dim", -1)
             if dim in (-1, y.ndim - 1) and y.ndim >= MERGED_AXES:
                 self.formed.append(FormedMap(y, y, logits))
         elif formed is None:
             return
-        elif func in TRANSPOSES and set(args[1:]) <= {-1, -2, y.ndim - 1, y.ndim - 2}:
-            self.formed.append(formed._replace(tensor=y, is_transposed=True))
+        elif func.__name__ in TRANSPOSES and isinstance(y, Tensor):
+            swapped = formed.tensor.mT
+            if (y.shape, y.stride()) == (swapped.shape, swapped.stride()):
+                is_transposed = not formed.is_transposed
+                self.formed.append(formed._replace(tensor=y, is_transposed=is_transposed))
         elif func.__name__ in MAP_FUNCTIONS and not formed.is_transposed:
             if func is F.dropout and y is not args[0] and find_H_dropout(self.module, 1.0):
                 raise ValueError(f"{self.owner} drops entries of its map: dropout_on_H cannot act")
@@ -111,23 +126,39 @@ class FilterMap(TorchFunctionMode):
         if self.kernel is not None:
             raise ValueError(f"{self.owner} takes a kernel where its fused_attn is True")
         A, logits, v = (self._split_heads(x) for x in (formed.map, formed.logits, values))
-        average = partial(masked_mean, valid=allowed_pairs(logits).expand(A.shape))
-        y = self._filter(Host(lambda u: A @ u, like=v, average=average), v, A.shape[-2:])
+
+        def average(u: Tensor) -> Tensor:
+            allowed = allowed_pairs(logits).expand(A.shape)
+            for addend, shape in self.addends:
+                if shape.numel() == A.numel() and shape[-3:] == A.shape[-3:]:
+                    allowed = allowed & (addend != SOFT_MASK).expand(shape).reshape(A.shape)
+            return masked_mean(u, allowed)
+
+        host = Host(lambda u: A @ u, like=v, average=average)
+        if isinstance(find_active(self.module.filter), AttnScale | ReAttention):
+            host.mask = allowed_pairs(logits)  # they look for pairs that they would fill
+        y = self._filter(host, v, A.shape[-2:])
         if formed.map.ndim == MERGED_AXES:
             return y.flatten(0, 1)
         return y.movedim(-3, self.module.head_axis)
 
-    def _filter_einsum(self, equation: str, A: Tensor, values: Tensor) -> Tensor:
+    def _filter_einsum(self, equation: str, *operands: Tensor) -> Tensor:
         """Filter a product whose values or result have other axes than (..., M, D)."""
-        operands, y_axes = equation.replace(" ", "").split("->")
-        map_axes, v_axes = operands.split(",")
-        *leading, query, key = list(map_axes)
-        (channel,) = set(v_axes) - set(map_axes)
-        order = [v_axes.index(axis) for axis in (*leading, key, channel)]
+        inputs, _, y_axes = equation.replace(" ", "").partition("->")
+        pairs = [*zip(operands, inputs.split(","), strict=True)]
+        (A, map_axes), (values, v_axes) = pairs if self._find_formed(operands[0]) else pairs[::-1]
+        more = ascii_uppercase[: A.ndim - len(map_axes.replace("...", ""))]
+        map_axes, v_axes, y_axes = (x.replace("...", more) for x in (map_axes, v_axes, y_axes))
+        *leading, query, key = [*map_axes]
+        v_order, y_order = ([*leading, axis, *{*v_axes} - {*map_axes}] for axis in (key, query))
         formed = self._find_formed(A)
-        assert formed is not None
-        y = self._filter_product(formed, values.permute(order))
-        return y.permute([(*leading, query, channel).index(axis) for axis in y_axes])
+        if formed is None or (sorted(v_axes), sorted(y_axes)) != (sorted(v_order), sorted(y_order)):
+            raise ValueError(
+                f"{self.owner} applies its map by einsum({equation!r}), which no filter follows: "
+                "write it as '...ij,...jd->...id'"
+            )
+        y = self._filter_product(formed, values.permute([*map(v_axes.index, v_order)]))
+        return y.permute([*map(y_order.index, y_axes)])
 
     def _split_heads(self, x: Tensor) -> Tensor:
         """Return a map or values as (..., H, N, M) or (..., H, M, D)."""
@@ -181,6 +212,11 @@ class FilterMap(TorchFunctionMode):
 
     def _filter(self, A: Any, v: Tensor, lengths: tuple[int, ...]) -> Tensor:
         queries, keys = lengths
+        if self.state and _read_autograd_state() not in ((), self.state):
+            raise ValueError(
+                f"{self.owner} checkpoints its map inside of its forward, where no gradient can "
+                "pass the filter: checkpoint the whole module instead"
+            )
         filter: Callable[[Any, Tensor], Tensor] = self.module.filter  # a call, so that hooks see it
         if self.make_cached is not None:
             cached = self.make_cached(A, v, queries)
@@ -198,3 +234,10 @@ class FilterMap(TorchFunctionMode):
         if axis == 0:
             return x.unflatten(0, (-1, self.module.count_heads(self.module)))  # type: ignore[no-untyped-call]
         return x.movedim(axis, -3)
+
+
+def _read_autograd_state() -> tuple[Any, ...]:
+    """Return what checkpointing changes: the gradient mode and the hooks of saved tensors."""
+    if torch.compiler.is_compiling():
+        return ()
+    return torch.is_grad_enabled(), torch._C._autograd._top_saved_tensors_default_hooks(False)

@@ -39,7 +39,6 @@ def list_parts(model: nn.Module) -> list[str]:
 
 def describe_in_config(config: Any, model: nn.Module) -> None:
     """Add what is attached to a model to the config of an adapter, or refuse the adapter."""
-    parts = list_parts(model)
     if lacking := _list_lacking(config, model):
         raise ValueError(
             f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
@@ -51,10 +50,8 @@ def describe_in_config(config: Any, model: nn.Module) -> None:
             "PEFT freezes reparameterised projections, and does not save them: call save_mechanism",
             stacklevel=4,  # the caller of PEFT
         )
-    if parts:
-        config.modules_to_save = sorted({*(config.modules_to_save or ()), *parts})
-    if groups:
-        config.attention_core = groups
+    kept = {*(config.modules_to_save or ()), *list_parts(model)}
+    config.modules_to_save, config.attention_core = sorted(kept) or None, groups
 
 
 def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda name: False) -> None:
@@ -113,7 +110,7 @@ def update_adapters(model: nn.Module) -> None:
         for name in sorted(configs, key=lambda name: name not in active):
             config = configs[name]
             kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, base)}
-            config.modules_to_save, config.attention_core = sorted(kept) or None, []
+            config.modules_to_save = sorted(kept)
             describe_in_config(config, base)
             set_additional_trainable_modules(base, config, {}, name, name in active)
 

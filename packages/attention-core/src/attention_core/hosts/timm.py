@@ -13,9 +13,9 @@ from timm.models.cait import TalkingHeadAttn
 from timm.models.swin_transformer import WindowAttention
 from torch import Tensor, nn
 
-from attention_core.hosts.adapter import Filtered, apply_kernel, find_H_dropout, form_filtered_map
+from attention_core.hosts.adapter import Filtered, find_H_dropout, form_filtered_map
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
-from attention_core.kernels.common import postprocess
+from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import Host, Softmax, masked_mean
 
 try:

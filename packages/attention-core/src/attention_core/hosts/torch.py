@@ -16,12 +16,11 @@ from torch import Tensor, nn
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import (
     Filtered,
-    apply_kernel,
     check_self_attention,
     form_filtered_map,
 )
 from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
-from attention_core.kernels.common import postprocess
+from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import Softmax
 
 
@@ -74,7 +73,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
                 "a filter takes no nested tensor: attach to the whole nn.TransformerEncoder, or "
                 "make it with enable_nested_tensor=False"
             )
-        if not isinstance(self.filter, Plain):
+        if not isinstance(self.filter, Plain) or hasattr(self.out_proj, "tokens"):
             check_self_attention(query, key)  # DETR adds positions to these two alone
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")

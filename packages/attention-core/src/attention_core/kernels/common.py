@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_heads
-from attention_core.mechanism import Mechanism
+from attention_core.mechanism import Mechanism, find_allowed_tokens
 from attention_core.operators import allowed_pairs
 
 
@@ -45,6 +45,17 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
             "a kernel is bidirectional: its mask may depend on keys alone, not on queries"
         )
     return valid
+
+
+def apply_kernel(
+    kernel: Any, qk: tuple[Tensor, Tensor], x: Tensor | None, mask: Tensor | None, is_causal: bool
+) -> Any:
+    """Return the map that a kernel makes of queries, keys and tokens x (B, N, D)."""
+    if is_causal:
+        raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
+    if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
+        mask = find_allowed_tokens(mask, type(kernel).__name__)[:, None, None]
+    return kernel(*qk, x, mask)
 
 
 def postprocess(kernel: Any, z: Tensor) -> Tensor:

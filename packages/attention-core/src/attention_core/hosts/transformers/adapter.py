@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered, find_num_heads
+from attention_core.hosts.adapter import CROSS_ATTENTION, Filtered, find_num_heads
 from attention_core.hosts.generic import FilteredForward, has_square_map, make_generic_adapter
 from attention_core.hosts.hook_points import (
     find_host_class,
@@ -103,10 +103,7 @@ class FilteredInterface(Filtered):
         if not isinstance(self.filter, Plain):
             states = (named.get(arg) for arg in CROSS_ATTENTION_ARGS if arg in self.forward_args)
             if any(isinstance(state, Tensor) for state in states):
-                raise ValueError(
-                    f"{self.host_class.__name__} is called as cross-attention, which stays Plain: "
-                    "its map has no powers"
-                )
+                raise ValueError(f"{self.host_class.__name__} is {CROSS_ATTENTION}")
             if (rows := find_rows(self, named)) is not None:
                 kwargs["rows"] = rows
             mask = named.get("attention_mask")
@@ -124,8 +121,7 @@ class FilteredForming(FilteredForward):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's forward with its map filtered."""
-        names = list(inspect.signature(self.host_class.forward).parameters)[1:]
-        rows = find_rows(self, dict(zip(names, args, strict=False)) | kwargs)
+        rows = find_rows(self, dict(zip(self.forward_args, args, strict=False)) | kwargs)
         return self.run_filtered(rows and partial(CachedOperator, rows=rows), args, kwargs)
 
 

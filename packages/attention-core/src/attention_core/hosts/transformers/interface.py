@@ -9,10 +9,10 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered, apply_kernel, form_filtered_map
+from attention_core.hosts.adapter import Filtered, form_filtered_map
 from attention_core.hosts.hook_points import find_host_class
 from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
-from attention_core.kernels.common import postprocess
+from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import FormedSoftmax, Host, Softmax
 
 try:

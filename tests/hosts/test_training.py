@@ -130,3 +130,7 @@ def test_sentence_transformers_writes_and_load_reads(tmp_path, monkeypatch):
     save_mechanism(model, tmp_path / "mechanism")
     stock = library.SentenceTransformer(str(tmp_path / "bert"), device="cpu")
     assert (load_mechanism(stock, tmp_path / "mechanism").encode(texts) == expected).all()
+    model.add_adapter(pytest.importorskip("peft").LoraConfig(target_modules=["query"]))
+    model.save(str(tmp_path / "adapted"))
+    with pytest.raises(ValueError, match=r"no router or adapter of Sent.*: use save_mechanism"):
+        load(library.SentenceTransformer, str(tmp_path / "adapted"), device="cpu")

@@ -17,7 +17,7 @@ from torch import nn
 from transformers.testing_utils import CaptureLogger
 
 from tests.hosts.helpers import filters, randomize
-from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, build, make_inputs
+from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, VIT, build, make_inputs
 
 
 def reload(kind, path) -> nn.Module:
@@ -95,6 +95,16 @@ def test_a_body_is_loaded_under_another_head(saved, tmp_path):
     for kind in (hf.BertModel, hf.BertForSequenceClassification, hf.AutoModelForMaskedLM):
         again, given = reload(kind, tmp_path), make_inputs("bert")
         assert torch.equal(again.base_model(**given)[0], model.base_model(**given)[0])
+
+
+def test_a_part_is_refused_that_lacks_layers_of_the_whole(tmp_path):
+    clip = hf.CLIPModel(hf.CLIPConfig(text_config=BERT, vision_config=VIT))
+    wholes = {hf.CLIPVisionModel: (clip, "describes CLIPModel: load that, and take its CLIPV")}
+    wholes[hf.T5EncoderModel] = (build("t5"), "is of 4 layers, this model of 2")
+    for i, (kind, (model, message)) in enumerate(wholes.items()):
+        attach(model, GFSA).save_pretrained(tmp_path / str(i))
+        with pytest.raises(ValueError, match=message):
+            load(kind, str(tmp_path / str(i)))
 
 
 def test_a_wrong_description_is_refused(tmp_path):

@@ -50,8 +50,7 @@ class FormedMap(NamedTuple):
 class FilterMap(TorchFunctionMode):
     """Replace the product of a module's map and its values by the filter of the map.
 
-    The lists, of names of products, of maps and of what is added to logits, with the shapes of the
-    sums, are the caller's: torch.compile forgets a mode's.
+    The lists, of products, maps and addends, are the caller's: torch.compile forgets a mode's.
     """
 
     def __init__(

@@ -263,9 +263,11 @@ def attach_groups(
         made = {slot: _make_factory(group[slot], source, trust) for slot in slots}
         if "position" in group:
             made["position"] = group["position"]
+        count = _count_layers(model, group)
+        described = group.get("num_layers", max(count, *(i + 1 for i in group["layers"])))
+        if count != described:
+            raise ValueError(f"{source} is of {described} layers, this model of {count}")
         attach(model, made.pop("filter", Plain), group["layers"], where=group.get("where"), **made)
-        if (count := _count_layers(model, group)) != group.get("num_layers", count):
-            raise ValueError(f"{source} is of {group['num_layers']} layers, this model of {count}")
 
 
 def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> Any:

@@ -75,7 +75,10 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     # transformers asks each module in a model which weights it need not report
     with patch.object(nn.Module, "_keys_to_ignore_on_load_unexpected", [ATTACHED], create=True):
         model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
-    restored = [part for part in find_pretrained(model) if getattr(part.config, FIELD, None)]
+    parts = [*find_pretrained(model)]
+    if len(parts) > 1 or (adapter and parts != [model]):
+        raise ValueError(f"load reads no router or adapter of {kind.__name__}: use save_mechanism")
+    restored = [part for part in parts if getattr(part.config, FIELD, None)]
     for part in restored:
         if describe_mechanisms(part):  # by the code in the folder
             continue
@@ -88,6 +91,9 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
             part.load_state_dict(stock, strict=False)
             _load_weights(part, part.config.name_or_path or base, base_hub)
     if not restored and not adapter.get(FIELD):
+        if (whole := _read_json(base, "config.json", base_hub)).get(FIELD):
+            owner = " or ".join(whole.get("architectures") or ["a larger model"])
+            raise ValueError(f"{path} describes {owner}: load that, and take its {kind.__name__}")
         raise ValueError(f"the config of {path} describes no filter: use {kind.__name__} itself")
     if adapter.get(FIELD) and not restored:
         with convert_errors(str(path)):

@@ -103,5 +103,4 @@ def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1,
     [1, 2, 3]
     """
     shares = dominating_eigenvalue_shares(H, A, tolerance)
-    cases: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
-    return cases[int(shares.argmax())]
+    return (1, 2, 3)[int(shares.argmax())]

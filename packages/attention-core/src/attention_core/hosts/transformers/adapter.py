@@ -133,7 +133,10 @@ def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
     rows = CachedRows(past, module, named.get("layer_idx"))
     if module.training:
         if rows.count_past():
-            raise ValueError("a filter cannot continue from a cache in training: call eval() first")
+            raise ValueError(
+                "a filter cannot continue from a cache in training: call eval() first, and use no "
+                "prefix tuning, which fills the cache"
+            )
         return None
     return rows
 

@@ -206,13 +206,9 @@ def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
 def _describe_outliers(index: int, x: TokenMeasures) -> str:
     shown = ", ".join(map(str, x.outlier_channels[:4]))
     more = " and more" if len(x.outlier_channels) > 4 else ""
-    channels = (
-        f"channels ({shown}{more}; the largest has {x.largest_channel_share:.0%} of the energy)"
-    )
-    tokens = (
-        f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is "
-        f"{x.largest_token_norm:.0f} times the median)"
-    )
+    share, times = f"{x.largest_channel_share:.0%}", f"{x.largest_token_norm:.0f} times the median"
+    channels = f"channels ({shown}{more}; the largest has {share} of the energy)"
+    tokens = f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is {times})"
     found = [channels] * bool(x.outlier_channels) + [tokens] * bool(x.outlier_tokens)
     return (
         f"Layer {index} has outlier {' and '.join(found)}, which the verdict leaves out: "

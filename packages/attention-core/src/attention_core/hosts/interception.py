@@ -27,8 +27,7 @@ SUMS = ("add", "__add__", "__radd__", "__iadd__", "add_")
 SOFT_MASK = -100  # what Swin adds for pairs of two regions in a shifted window
 SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 EINSUM = (torch.einsum, torch.functional.einsum)
-PRODUCTS: tuple[Any, ...] = (torch.matmul, torch.bmm, Tensor.matmul, Tensor.bmm)
-PRODUCTS += (Tensor.__matmul__, torch.linalg.matmul)
+PRODUCTS = ("matmul", "bmm", "__matmul__", "linalg_matmul")
 # functions that turn a map (..., N, N) into the map that is applied
 MAP_FUNCTIONS = (
     *("dropout", "conv2d", "mul", "__mul__", "multiply", "masked_fill", "nan_to_num"),
@@ -85,7 +84,7 @@ class FilterMap(TorchFunctionMode):
             return partial(self._filter_call, *args, **kwargs)
         if func in EINSUM and len(args) == 1 + OPERANDS and any(map(self._find_formed, args[1:])):
             return partial(self._filter_einsum, *args)
-        if func in PRODUCTS:
+        if func.__name__ in PRODUCTS:
             left, right = args if len(args) == OPERANDS else (*args, *kwargs.values())
             if (formed := self._find_formed(left)) and not formed.is_transposed:
                 return partial(self._filter_product, formed, right)

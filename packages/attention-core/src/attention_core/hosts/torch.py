@@ -19,6 +19,7 @@ from attention_core.hosts.adapter import (
     check_self_attention,
     form_filtered_map,
 )
+from attention_core.hosts.generic import make_generic_adapter
 from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import Softmax
@@ -148,19 +149,21 @@ def switch_nested_tensors(model: nn.Module) -> None:
             encoder.use_nested_tensor = state.pop("previous_nested_tensor")
 
 
-ADAPTERS = {nn.MultiheadAttention: FilteredMultiheadAttention}
+def find_adapter(host_class: Any) -> type[Filtered] | None:
+    """Return the adapter of torch's attention, and of a subclass that has torch's forward."""
+    if getattr(host_class, "forward", None) is not nn.MultiheadAttention.forward:
+        return None
+    base = FilteredMultiheadAttention
+    return base if host_class is base.host_class else make_generic_adapter(host_class, base)
+
+
+_OUT, _NORM = HookPoint("embed_dim", "out_proj", False, ""), HookPoint("normalized_shape", "", True)
 HOST = HostLibrary(
     hook_points={
-        "attention": {
-            "torch.nn.modules.activation.MultiheadAttention": HookPoint(
-                "embed_dim", "out_proj", attention=""
-            )
-        },
-        "norm": {
-            "torch.nn.modules.normalization.LayerNorm": HookPoint("normalized_shape", before=True)
-        },
+        "attention": {"torch.nn.modules.activation.MultiheadAttention": _OUT},
+        "norm": {"torch.nn.modules.normalization.LayerNorm": _NORM},
     },
-    find_adapter=ADAPTERS.get,
+    find_adapter=find_adapter,
     is_cross_attention=has_cross_keys,
     update_config=switch_nested_tensors,
 )

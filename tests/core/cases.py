@@ -9,16 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from attention_core import (
-    GFSA,
-    AttnScale,
-    CenteredAttention,
-    Plain,
-    Polynomial,
-    ReAttention,
-    Softmax,
-)
-from attention_core.operators import apply_polynomial
+from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Polynomial, ReAttention
+from attention_core.operators import Softmax, apply_polynomial
 from torch import Tensor, nn
 
 from tests.core import reference

@@ -7,23 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from attention_core import (
-    GFSA,
-    AttnScale,
-    ContraNorm,
-    Diagonal,
-    EigenSpectrum,
-    FeatScale,
-    LowRank,
-    Plain,
-    Polynomial,
-    SelfAttention,
-    Softmax,
-    attach,
-    detach,
-    kernels,
-    spectral,
-)
+from attention_core import EigenSpectrum, SelfAttention, attach, detach, kernels, spectral
+from attention_core.filters import GFSA, AttnScale, Plain, Polynomial
+from attention_core.operators import Diagonal, LowRank, Softmax
+from attention_core.tokens import ContraNorm, FeatScale
 from torch import nn
 
 INF = math.inf

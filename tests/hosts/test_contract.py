@@ -10,22 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    AGF,
-    GFSA,
-    AttnScale,
-    EigenSpectrum,
-    FeatScale,
-    LayerScale,
-    Plain,
-    ReAttention,
-    SelfAttention,
-    attach,
-    detach,
-    load_mechanism,
-    save_mechanism,
-)
+from attention_core import AGF, EigenSpectrum, FeatScale, LayerScale, SelfAttention, attach, detach
+from attention_core.filters import GFSA, AttnScale, Plain, ReAttention
 from attention_core.hosts.hook_points import find_positions
+from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.hosts.transformers import load
 from timm.models import eva
 from torch import Tensor, nn

@@ -52,30 +52,24 @@ WAYS: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "merged heads": lambda logits, v: torch.bmm(
         torch.softmax(logits.flatten(0, 1), -1), v.flatten(0, 1)
     ).view(v.shape),
-    "values on the left": lambda logits, v: (v.mT @ logits.softmax(-1).transpose(-2, -1)).mT,
+    "values on the left": lambda logits, v: (
+        (v.mT @ logits.softmax(-1).transpose(-2, -1).permute(0, 1, 3, 2).swapaxes(-1, -2)).mT
+    ),
     "einsum": lambda logits, v: torch.einsum(
         "bhij,bjhd->bhid", logits.softmax(-1), v.transpose(1, 2)
     ),
     "named arguments": lambda logits, v: torch.matmul(
         input=torch.softmax(input=logits, dim=-1), other=v
     ),
-    "permuted": lambda logits, v: (v.mT @ logits.softmax(-1).permute(0, 1, 3, 2)).mT,
-    "mT": lambda logits, v: (v.mT @ logits.softmax(-1).mT.mT.swapaxes(-1, -2)).mT,
-    "einsum of values first": lambda logits, v: torch.einsum(
-        "...jd,...ij->...id", v, logits.softmax(-1)
-    ),
-    "divided by its sums": lambda logits, v: torch.linalg.matmul(
-        (A := logits.softmax(-1)) / A.sum(-1, keepdim=True), v
-    ),
+    "values first": lambda s, v: torch.einsum("...jd,...ij->...id", v, s.softmax(-1).mT.mT),
+    "divided": lambda s, v: torch.linalg.matmul((A := s.softmax(-1)) / A.sum(-1, keepdim=True), v),
     "returned map": lambda logits, v: ((A := logits.softmax(-1)) @ v, A),
 }
 REFUSED_WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "over queries": lambda logits, v: logits.softmax(-2) @ v,
     "two products": lambda logits, v: (A := logits.softmax(-1)) @ v + A @ v.flip(-1),
     "implicit einsum": lambda logits, v: torch.einsum("bhij,bhjd", logits.softmax(-1), v),
-    "checkpointed": lambda logits, v: checkpoint(
-        lambda logits: logits.softmax(-1) @ v, logits, use_reentrant=False
-    ),
+    "checkpointed": lambda s, v: checkpoint(lambda s: s.softmax(-1) @ v, s, use_reentrant=False),
 }
 CAUSAL = torch.ones(7, 7, dtype=torch.bool).tril()
 
@@ -129,10 +123,6 @@ def test_a_window_mask_is_kept():
     stock = copy.deepcopy(module)
     randomize(attach(module, LEARNED))
     check_dense(module, stock, lambda module: [module(x, mask)], 1e-9)
-    randomize(attach(stock, AttnScale))
-    changed = x.clone()
-    changed[1::2, 3:] += 1.0  # in another region than what is compared
-    assert_close(stock(changed, mask)[1::2, :3], stock(x, mask)[1::2, :3])
 
 
 def make_own(**options: Any) -> nn.Sequential:
@@ -194,7 +184,7 @@ def test_where_names_a_class_of_ones_own(where):
 @pytest.mark.parametrize("make", [
     partial(models.eva.EvaAttention, 12, 3, scale_norm=False),
     partial(models.levit.Attention, 12, 4, 3, resolution=(2, 5)),
-    partial(FormingAttention, WAYS["permuted"]),
+    partial(FormingAttention, WAYS["values on the left"]),
 ])  # fmt: skip
 def test_checkpointing_and_compiling_keep_the_filter(make):
     module, x = ModuleCase(make, ()).build(), torch.randn(2, 10, 12).double()

@@ -6,16 +6,8 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    AGF,
-    GFSA,
-    CenteredAttention,
-    EigenSpectrum,
-    attach,
-    detach,
-    penalties,
-    trainable_parameters,
-)
+from attention_core import AGF, EigenSpectrum, attach, detach, penalties, trainable_parameters
+from attention_core.filters import GFSA, CenteredAttention
 from attention_core.hosts.transformers import load
 from torch import nn
 

@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    AGF,
-    GFSA,
-    ContraNorm,
-    EigenSpectrum,
-    FeatScale,
-    LayerScale,
-    SelfAttention,
-    attach,
-)
+from attention_core import AGF, GFSA, EigenSpectrum, SelfAttention, attach
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from speechbrain.nnet.attention import MultiheadAttention
 from timm.layers.attention import Attention
 from timm.models import levit

@@ -11,22 +11,10 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from attention_core import (
-    AGF,
-    GFSA,
-    AttnScale,
-    ContraNorm,
-    EigenSpectrum,
-    FeatScale,
-    LayerScale,
-    attach,
-    detach,
-    load_mechanism,
-    save_mechanism,
-    trainable_parameters,
-)
+from attention_core import AGF, GFSA, AttnScale, EigenSpectrum, attach, detach, trainable_parameters
 from attention_core.filters import dropout_on_H
-from attention_core.hosts.saving import describe_part
+from attention_core.hosts.saving import describe_part, load_mechanism, save_mechanism
+from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.testing import assert_close

@@ -6,14 +6,8 @@ import lightning
 import pytest
 import torch
 import transformers as hf
-from attention_core import (
-    GFSA,
-    attach,
-    detach,
-    load_mechanism,
-    save_mechanism,
-    trainable_parameters,
-)
+from attention_core import attach, detach, load_mechanism, save_mechanism, trainable_parameters
+from attention_core.filters import GFSA
 from attention_core.hosts.transformers import load
 from attention_core.hosts.transformers.trainer import Trainer
 from torch import Tensor, nn

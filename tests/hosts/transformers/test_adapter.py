@@ -185,12 +185,11 @@ def test_stages_with_a_reduced_grid_of_keys_stay_plain():
         attach(hf.SegformerModel(config).stages[0], GFSA)
 
 
+@pytest.mark.parametrize("kind", [hf.SwinModel, hf.Swinv2Model])
 @pytest.mark.parametrize("make", [AttnScale, CenteredAttention])
-def test_averages_keep_to_the_regions_of_a_shifted_window(make):
-    config = hf.SwinConfig(
-        image_size=12, patch_size=1, window_size=4, embed_dim=8, depths=[2], num_heads=[2]
-    )
-    stock = hf.SwinModel(config).double().eval()
+def test_averages_keep_to_the_regions_of_a_shifted_window(make, kind):
+    options = {"image_size": 12, "patch_size": 1, "window_size": 4, "embed_dim": 8}
+    stock = kind(kind.config_class(**options, depths=[2], num_heads=[2])).double().eval()
     layer = attach(stock, make).encoder.layers[0].blocks[1].attention
     draw_weights(layer, 0.7, 0)
     regions = torch.randint(2, (9, 16))

@@ -65,8 +65,10 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     assert isinstance(bar, TQDMProgressBar)
     assert len(given["plugins"]) == 2
     assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
-    timed = AppCLI(APP, ["fit", *arguments(tmp_path, "--trainer.callbacks=Timer")])
-    assert "interval: step" in timed.dump_settings()  # a member of an Enum
+    given = arguments(tmp_path, "--trainer.callbacks=Timer", "--run.data=1e4")
+    settings = AppCLI(APP, ["fit", *given]).dump_settings()
+    assert "interval: step" in settings  # a member of an Enum
+    assert "data: '1e4'" in settings
 
 
 @pytest.mark.parametrize(("args", "sentence"), [

@@ -55,6 +55,7 @@ def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path
     os.utime(tmp_path / "moved/there/train/a.txt", ns=(1, 1))
     (tmp_path / "moved/there/.cache").mkdir()
     (tmp_path / "moved/there/.cache/made").touch()
+    (tmp_path / "moved/there/train/desktop.ini").touch()
     run.record_data([tmp_path / "moved" / "there"])
     parts = [tmp_path / "moved/there/test", tmp_path / "moved/there/train"]
     run.record_data(parts)

@@ -19,6 +19,8 @@ def finish_run(run, experiment):
     depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5]]}
     run.folder.mkdir(parents=True)
     (run.folder / "spectral.json").write_text(json.dumps(depth))
+    data = {"content": {}, "names": experiment.method}
+    (run.folder / "data.json").write_text(json.dumps(data))
     (run.folder / "config.yaml").write_text("data: {init_args: {batch_size: 8}}")
     write_scalars(run.folder, {"train/loss": {0: 1.0, 1: 0.5}})
     metrics = {"test/loss": 2.0, "test/accuracy": 0.5 + 0.25 * seed}
@@ -48,7 +50,10 @@ def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
     compare, tmp_path, capsys
 ):
     compare("plain", "gfsa")
-    lines = capsys.readouterr().out.splitlines()
+    text = capsys.readouterr().out
+    warned = re.findall(r"^warning: .*/(\w+)/seed-.* had other data than .*/plain/", text, re.M)
+    assert warned == ["gfsa", "gfsa"]
+    lines = text.splitlines()
     head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
     assert " ".join(head) == "method parameters loss accuracy HFC/LFC token cosine"
     numbers = "22,050,736 2 ± 0 0.625 ± 0.18 1 ± 0.71 0.25 ± 0"

@@ -180,6 +180,9 @@ def add_remedy(text: str, options: Iterable[str]) -> str:
 
 # arguments of Lightning's classes may be members of an Enum
 yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, x: dumper.represent_str(x.value))
+# a name such as 1e4 is text to the dumper and a number to jsonargparse, which reads it again
+_FLOAT = re.compile(r"[-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+$")
+yaml.SafeDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
 
 
 class ConfigParser(LightningArgumentParser):

@@ -21,6 +21,7 @@ from experiment_kit.errors import OURS, UserError
 from experiment_kit.run_files import (
     FolderName,
     hold_lock,
+    is_hidden,
     is_whole_checkpoint,
     parse_folder,
     parse_step,
@@ -133,8 +134,8 @@ def list_files(paths: Sequence[Path]) -> dict[str, Path]:
     for path in sorted(paths):
         found.append(path)
         for folder, folders, names in os.walk(path, followlinks=True):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            found += [Path(folder, name) for name in sorted(names) if not name.startswith(".")]
+            folders[:] = sorted(name for name in folders if not is_hidden(name))
+            found += [Path(folder, name) for name in sorted(names) if not is_hidden(name)]
     return {os.path.relpath(file, top): file for file in found if file.is_file()}
 
 
@@ -204,7 +205,7 @@ class Run:
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""
         found, ended = describe_data(paths), self.has_result
-        if (ended or self.find_latest_step() is not None) and (change := self._diff_data(found)):
+        if (ended or self.find_latest_step() is not None) and (change := self.diff_data(found)):
             state = "is finished" if ended else "began"
             raise UserError(
                 f"{self.folder} {state} with other data: {change} since it started: restore it,"
@@ -212,7 +213,7 @@ class Run:
             )
         return found
 
-    def _diff_data(self, found: Mapping[str, Any]) -> str:
+    def diff_data(self, found: Mapping[str, Any]) -> str:
         """Return how the data differs from the recorded data, as a sentence; "" if it does not."""
         remedy = "delete it if the data is still that of the run"
         known = run_files.read_mapping(self.folder / "data.json", remedy)

@@ -24,6 +24,11 @@ MAX_VALUE = 3.4028235e38  # the largest float32, the type of metrics
 _RESCORE = "delete it, and the next fit of the run scores it again"
 _REMEASURE = "delete it to measure again"
 _RESTORE = "restore it, or move the run away to train it again"
+# copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
+_HIDDEN = re.compile(
+    r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
+    r"((eh)?thumbs\.db|desktop\.ini)$)"
+)
 T = TypeVar("T")
 
 
@@ -49,6 +54,11 @@ def sync_folder(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     os.fsync(number)
     os.close(number)
+
+
+def is_hidden(path: str) -> bool:
+    """Return whether a name, or a folder of a relative path, was added by a system."""
+    return _HIDDEN.search(path) is not None
 
 
 def has_content(folder: Path) -> bool:

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
-from experiment_kit.data.folders import is_hidden, list_visible_folders
+from experiment_kit.data.folders import list_visible_folders
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import is_hidden
 from torchvision.datasets.folder import make_dataset
 
 from attention_vision.data.base import ImageInfo, VisionData

@@ -33,7 +33,7 @@ from experiment_kit.pages.tables import (
     write_page,
 )
 from experiment_kit.run import Run
-from experiment_kit.run_files import is_finite
+from experiment_kit.run_files import is_finite, read_mapping
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
 _HIGHER = re.compile(r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall")
@@ -99,9 +99,8 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
 
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
-    """Raise UserError where the data is not here, unless an argument says where it is."""
-    place = r"--data\S*(dir|file|folder|index)="
-    experiments = [e for e in experiments if not re.search(place, " ".join(e.args))]
+    """Raise UserError where the data is not here, unless an argument is about it."""
+    experiments = [e for e in experiments if "--data." not in " ".join(e.args)]
     for (_, data), reason in find_absent_data(experiments).items():
         raise UserError(f"{data} is not here: {reason}")
 
@@ -125,6 +124,9 @@ def show_comparison(
 ) -> None:
     """Print the table of the finished runs, and write the page beside their folders."""
     first, console = next(iter(runs)), options.console
+    known = read_mapping(runs[first].folder / "data.json", "delete it") or {}
+    for folder in (run.folder for run in runs.values() if known and run.diff_data(known)):
+        print(f"warning: {folder} had other data than {runs[first].folder}")
     records = [
         record
         for e, run in runs.items()

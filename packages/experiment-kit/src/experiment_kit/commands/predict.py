@@ -36,6 +36,8 @@ def predict_files(
         raise UserError(f"--out={out} is there, and no file of predictions: name another file")
     folder = Path(run)
     model, data = load_best_epoch(folder, trust)
+    if not hasattr(data, "read_files"):
+        raise UserError(f"{type(data).__name__} has no read_files: take attention-<app> predict")
     names, data.splits["named"] = data.read_files(list(map(Path, files)))
     outputs = [output for _, output in answer_batches(model, data.eval_loader("named"))]
     text = io.StringIO()

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import zlib
 from collections.abc import Callable
@@ -10,15 +9,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from experiment_kit.run_files import has_content, write_atomically, write_folder_once
+from experiment_kit.run_files import (
+    has_content,
+    is_hidden,
+    write_atomically,
+    write_folder_once,
+)
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
 _BLOCK = 1 << 24  # bytes that are read at once
-# copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
-_HIDDEN = re.compile(
-    r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
-    r"((eh)?thumbs\.db|desktop\.ini)$)"
-)
 
 
 def make_cache(folder: Path, write: Callable[[Path], object]) -> Path:
@@ -59,11 +58,6 @@ def _hash_file(path: Path, size: int, date: int, number: int) -> int:
         while block := file.read(_BLOCK):
             value = zlib.crc32(block, value)
     return value
-
-
-def is_hidden(path: str) -> bool:
-    """Return whether a name, or a folder of a relative path, was added by a system."""
-    return _HIDDEN.search(path) is not None
 
 
 def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:

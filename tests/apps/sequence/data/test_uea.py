@@ -90,6 +90,15 @@ def test_bad_files_are_reported_in_a_sentence(train, test, sentence, tmp_path) -
         UEA("X", data_dir=str(tmp_path)).setup("fit")
 
 
+def test_features_that_are_constant_in_train_are_noted_and_not_scaled(tmp_path, capsys) -> None:
+    (tmp_path / "X").mkdir()
+    for split, last in (("TRAIN", "4,4,4"), ("TEST", "7,7,7")):
+        (tmp_path / f"X/X_{split}.ts").write_text(f"{HEAD}1,2,3:{last}:a\n1,2,4:{last}:b\n")
+    splits = UEA("X", data_dir=str(tmp_path), protocol="test").load_splits("test")
+    assert splits["test"].tensors[0][..., 1].unique().tolist() == [3]
+    assert "X_TRAIN.ts: 1 features are constant\n" in capsys.readouterr().err
+
+
 def test_a_label_that_the_header_does_not_list_is_named_once(tmp_path, capsys) -> None:
     header = HEAD.replace("true a b", "a b")  # as some write it
     (tmp_path / "X.ts").write_text(header + "1,2,3:4,5,6:a\n" + 2 * "1,2,3:4,5,6:A\n")

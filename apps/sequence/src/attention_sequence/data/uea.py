@@ -236,8 +236,12 @@ class UEA(SequenceData):
         if self.protocol == "validation":
             kept, held_out = split_stratified(train.labels, self.val_fraction, self.seed)
         steps = np.concatenate([interpolate_missing(train.series[i]) for i in kept], axis=1)
-        # a feature may be constant; as the archive's users do, ddof = 1 and an epsilon
-        self.scaling = steps.mean(1), steps.std(1, ddof=1) + np.finfo(float).eps
+        # as the archive's users do, ddof = 1 and an epsilon
+        std = steps.std(1, ddof=1) + np.finfo(float).eps
+        if (constant := np.ptp(steps, axis=1) == 0).any():
+            std[constant] = 1  # another value in TEST would be 1e15
+            print(f"note: {train.path}: {constant.sum()} features are constant", file=sys.stderr)
+        self.scaling = steps.mean(1), std
         scored = self._build_dataset(test, np.arange(len(test.series)))
         val = scored if held_out is None else self._build_dataset(train, held_out)
         return {"train": self._build_dataset(train, kept), "val": val, "test": scored}

@@ -105,7 +105,17 @@ def read_ts_file(path: Path) -> SeriesSet:
         labels.append(label)
     if not series:
         raise UserError(f"{path} holds no series")
+    _note_missing(series, path)
     return SeriesSet(series, np.array(labels), path)
+
+
+def _note_missing(series: list[np.ndarray], path: Path) -> None:
+    gaps = [np.isnan(one) for one in series]
+    if count := sum(gap.sum() for gap in gaps):
+        text = f"{count} of {sum(gap.size for gap in gaps)} values are missing and interpolated"
+        if ends := sum(np.logical_and.accumulate(gap.all(0)[::-1]).sum() for gap in gaps):
+            text += f", also {ends} whole steps at the end of series: cut these for padding"
+        print(f"note: {path}: {text}", file=sys.stderr)
 
 
 def interpolate_missing(series: np.ndarray) -> np.ndarray:

@@ -73,14 +73,15 @@ def test_of_16_bits_the_upper_8_are_kept(name, tmp_path) -> None:
     assert np.array_equal(pixels, 255 - ramp if "white" in name else ramp)
 
 
-def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(tmp_path, capsys) -> None:
+@pytest.mark.parametrize("kind", [np.uint16, np.int32])
+def test_12_bits_are_scaled_by_their_tag_and_noted_without_it(kind, tmp_path, capsys) -> None:
     values = np.array([[0, 2048, 4095, 16]], np.uint16)
     packed = np.array([0, 8, 0, 255, 240, 16], np.uint8)  # 000 800 FFF 010
-    image = Image.fromarray(values)
-    image.save(tmp_path / "16.tif")
+    Image.fromarray(values.astype(kind)).save(tmp_path / "16.tif")
+    Image.fromarray(values).save(tmp_path / "12.tif")
     assert np.asarray(load_image(tmp_path / "16.tif"))[0, :, 0].tolist() == [0, 8, 15, 0]
     assert "below 4096 of 16 bits: the upper 8 are read" in capsys.readouterr().err
-    data = (tmp_path / "16.tif").read_bytes().replace(values.tobytes(), packed.tobytes() + b"\0\0")
+    data = (tmp_path / "12.tif").read_bytes().replace(values.tobytes(), packed.tobytes() + b"\0\0")
     bits = bytes.fromhex("0201 0300 0100 0000")  # BitsPerSample, one short
     (tmp_path / "12.tif").write_bytes(data.replace(bits + b"\x10", bits + b"\x0c"))
     assert np.asarray(load_image(tmp_path / "12.tif"))[0, :, 0].tolist() == [0, 128, 255, 1]

@@ -72,7 +72,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
         shift = 8 if high > 255 else 0
     elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
-    elif high < 4096:
+    if shift == 8 and high < 4096:
         warn_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
     values = np.where(values == image.info.get("transparency"), 65535, values)
     pixels = (values >> shift).astype(np.uint8)

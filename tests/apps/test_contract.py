@@ -346,7 +346,7 @@ def test_a_finished_run_predicts_the_files_of_a_user(finished, tmp_path, monkeyp
 BAD_INPUTS = {
     "vision": ("noise", "noise cannot be read"),
     "speech": ("noise", "noise: no audio file"),
-    "graph": ("C1CC\n", "line 1: 'C1CC' has an invalid SMILES"),
+    "graph": ("C1CC\n", "line 1: 'C1CC' has an invalid SMILES: write one in a line"),
     "nlp": ("\n", "bad has no text"),
     "sequence": ("noise", "line 1 is no series"),
 }

@@ -89,7 +89,9 @@ class GraphData(SplitDataModule):
         packed = encode_graphs(enumerate(names), self._featurize_unlabeled, *self.encoding)
         for number, reason in packed["skipped"]:
             path, record = rows[number]
-            raise UserError(f"{path}, line {record.row + 1}: {record.content!r:.60} has {reason}")
+            hint = ": write one in a line, without header or target" * ("SMILES" in reason)
+            where = f"{path}, line {record.row + 1}"
+            raise UserError(f"{where}: {record.content!r:.60} has {reason}{hint}")
         graphs = UnpackedGraphs(packed)
         return names, [graphs[number] for number in range(len(names))]
 

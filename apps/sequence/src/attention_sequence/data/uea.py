@@ -264,8 +264,10 @@ class UEA(SequenceData):
 
     def _check_features(self, found: SeriesSet) -> None:
         if (count := len(found.series[0])) != self.num_features:
+            hint = " (if they have no labels, write @classLabel false)"
             counted = f"{count} features, and {self.dataset_name} has {self.num_features}"
-            raise UserError(f"{found.path} has series of {counted}")
+            hint *= count == self.num_features - 1  # the last was read as a label
+            raise UserError(f"{found.path} has series of {counted}{hint}")
 
     def _build_dataset(self, split: SeriesSet, chosen: Sequence[int] | np.ndarray) -> TensorDataset:
         mean, std = self.scaling

@@ -150,16 +150,10 @@ def test_tiny_imagenet_is_read_in_its_own_layout(tmp_path) -> None:
 FIFTH, APART, OWN = (4, 2, 2, "photos"), (6, 2, 8), (8, 8, 8, "test")
 LAYOUTS = [
     ("/", FIFTH, ""),
-    (
-        "/ .ipynb_checkpoints/ cat/.git/a.png __MACOSX/cat/._1.jpg @eaDir/1.jpg cat/._1.jpg",
-        FIFTH,
-        "photos that are not read: 12 hidden\n",
-    ),
-    (
-        "/ 9.jpg cat/a.pdf cat/a/5.JFIF dog/5.gif",
-        (6, 2, 2, "photos"),
-        "photos that are not read: 1 .pdf, 1 outside of the classes\n",
-    ),
+    ("/ .ipynb_checkpoints/ cat/.git/a.png __MACOSX/cat/._1.jpg @eaDir/1.jpg cat/._1.jpg", FIFTH,
+     "photos that are not read: 12 hidden\n"),
+    ("/ 9.jpg cat/a.pdf cat/a/5.JFIF dog/5.gif", (6, 2, 2, "photos"),
+     "photos that are not read: 1 .pdf, 1 outside of the classes\n"),
     ("train/", (4, 2, 2, "train"), ""),
     *((f"train/ {name}/", (*APART, name), "") for name in ("val", "valid", "validation", "test")),
     ("Training/ Testing/ __MACOSX/", (*APART, "Testing"), "__MACOSX is not read: 8 images\n"),
@@ -172,7 +166,7 @@ LAYOUTS = [
     ("train/ test/ more/", (*APART, "test"), "photos/more is not read: 8 images\n"),
     ("train/ test/1.jpg", (4, 2, 2, "train"), "photos/test is not read: 1 images\n"),
     ("train/ val/ test/1.jpg", (*APART, "val"), "photos/test is not read: 1 images\n"),
-]
+]  # fmt: skip
 
 
 def draw_folder(folder: Path, names: str) -> None:
@@ -202,6 +196,10 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> 
     (tmp_path / "photos/lost+found").mkdir()
     data = ImageFolder(folder="photos", data_dir=str(tmp_path), image_size=8)
     assert data.label_names == ["cat", "dog", "freight_train"]
+    (tmp_path / "photos/freight_train/cat").mkdir()
+    (tmp_path / "list").write_text("cat\nfreight_train\n")
+    data = ImageFolder(folder="photos", data_dir=str(tmp_path), classes=str(tmp_path / "list"))
+    assert data.folders["train"].name == "photos"
 
 
 @pytest.mark.parametrize(("names", "sentence"), [
@@ -210,6 +208,7 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> 
     ("seg_train/seg_train/ seg_test/", "photos/seg_train has one class"),
     ("photos/", "photos has one class: name a folder of two or more"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
+    ("car/ train/", "photos has car beside train: name the classes in a file for data.classes"),
     ("fold1/ fold2/", "photos has cat, dog in most of its folders: if fold1, fold2 are"),
 ])  # fmt: skip
 def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> None:

@@ -207,14 +207,22 @@ class ImageFolder(ImageFolders):
     def folders(self) -> dict[str, Path]:
         """Folders of `train`, and of `test` and `val` where there are any."""
         (root,) = self.list_data_files()
-        found = find_splits(root)
+        names = list_subfolders(root)
+        # classes that are named may be called like splits
+        found = {} if self.chosen and {*self.chosen} <= {*names} else find_splits(root)
         if "train" in found:
+            others = [x for x in names if not _guess_split(x) and list_visible_folders(root / x)]
+            mixed = len(found) == 1 and any(count_images(root / name) for name in others)
+            if mixed and not self.chosen:
+                raise UserError(
+                    f"{root} has {format_names(others)} beside {found['train'].name}: name the"
+                    " classes in a file for data.classes, or move those that are none"
+                )
             if "test" not in found and "val" in found:
                 found["test"] = found.pop("val")
             elif self.protocol == "test":
                 found.pop("val", None)
             return found
-        names = list_subfolders(root)
         splits = {*map(_guess_split, names)}
         if "" not in splits and len(splits) > 1:
             text = "and no train with a folder for each class"

@@ -2,3 +2,5 @@
 
 from attention_core.diagnosis.diagnose import diagnose
 from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
+
+__all__ = ["Diagnosis", "LayerDiagnosis", "Leverage", "TokenMeasures", "diagnose"]

@@ -7,7 +7,7 @@ from attention_core.hosts.transformers.adapter import (
     make_adapter,
 )
 from attention_core.hosts.transformers.positions import HOOK_POINTS
-from attention_core.hosts.transformers.saving import load
+from attention_core.hosts.transformers.saving import load as load
 
 HOST = HostLibrary(
     hook_points=HOOK_POINTS,

@@ -44,7 +44,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index reproduce figure figures sweep search diagnose docs wheels $(APPS) data \
+.PHONY: help setup demo test test-oldest test-newest robustness check bench $(BENCHES) evidence tensorboard report list plan table index reproduce figure figures sweep search diagnose verify docs wheels $(APPS) data \
 	weights clean
 
 help:  ## show this
@@ -74,7 +74,7 @@ demo: setup  ## train Transformer, + GFSA and AGF on JapaneseVowels; the table b
 
 test: setup $(VENV)/.optuna  ## run the tests
 	@# by file: two processes that share a module would both train its runs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
+	OMP_NUM_THREADS=1 NUMBA_OPT=1 $(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-oldest: PINS = --constraint constraints-oldest.txt  ## test mechanisms and hosts beside the oldest versions
 test-newest: PINS = --upgrade --upgrade-strategy eager  ## test them beside the newest versions that are allowed

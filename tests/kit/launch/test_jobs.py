@@ -66,10 +66,12 @@ def launch(folder: Path, *actions: str, **environment: str) -> Iterator[Any]:
     """Start a launcher of jobs; give it and the jobs once all are ready."""
     found = [make_job(folder, action, action) for action in actions]
     code = (
-        "from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
-        "from tests.kit.launch.test_jobs import Places, make_job, run_jobs\n"
-        f"jobs = [make_job(Path({str(folder)!r}), name, name) for name in {actions}]\n"
-        "if __name__ == '__main__':\n    with exit_on_signal():\n"
+        "if __name__ == '__main__':\n"  # its processes import this file
+        "    from pathlib import Path; from experiment_kit.errors import exit_on_signal\n"
+        "    from tests.kit.launch.test_jobs import Places, make_job, run_jobs, supervision\n"
+        "    supervision._PRELOADED = [supervision.__name__]\n"  # they only sleep
+        f"    jobs = [make_job(Path({str(folder)!r}), name, name) for name in {actions}]\n"
+        "    with exit_on_signal():\n"
         f"        run_jobs(jobs, Places({len(actions)}), print)\n"
     )
     (folder / "launch.py").write_text(code)

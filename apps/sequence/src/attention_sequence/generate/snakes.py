@@ -53,7 +53,7 @@ def grow_snakes(rng, length, tries, patches):
     tails, heads = np.zeros((2, 2), np.int64), np.zeros((2, 2), np.int64)
     for _ in range(tries):
         image = np.zeros((SIZE, SIZE))
-        occupied = _add_border(image, MARGIN)
+        occupied = _add_border(image, np.int64(MARGIN))  # compiled for one type
         if _grow_targets(rng, length, image, occupied, patches, tails, heads):
             for _ in range(20 // (length // 3)):
                 image, occupied = _grow_distractor(rng, length // 3, image, occupied, patches)
@@ -90,7 +90,7 @@ def _grow_distractor(rng, length, image, occupied, patches):
     for _ in range(SNAKE_TRIES):
         if (occupied <= TAKEN).sum() < TOO_FULL * SIZE * SIZE:
             break
-        found, tip = _start_snake(rng, occupied, 1, patches)
+        found, tip = _start_snake(rng, occupied, np.int64(1), patches)
         if not found:
             continue
         new, taken = image.copy(), occupied.copy()

@@ -17,6 +17,7 @@ from attention_graph.models.graphormer import Graphormer, GraphormerConfig
 from graph_paths import (
     HOPS,
     NUM_HEADS,
+    PROCESSES,
     encode_batch,
     measure_encoding,
     measure_paths,
@@ -106,4 +107,8 @@ def build_tables(device: str, quick: bool) -> list[Table]:
         small = {"num_layers": 2, "dim": 64, "ffn_dim": 8}
         cases = [c._replace(config=c.config._replace(**small), atoms=7, batch=3) for c in cases]
     tables = [measure_training(case, device, seconds) for case in cases]
-    return [*tables, measure_paths(device, sizes, seconds / 2), measure_encoding(count)]
+    return [
+        *tables,
+        measure_paths(device, sizes, seconds / 2),
+        measure_encoding(count, 1 if quick else PROCESSES),
+    ]

@@ -4,7 +4,7 @@ import io
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -147,12 +147,3 @@ def find_run(folder: Path) -> Run:
     """The one run in a folder."""
     (config,) = folder.rglob("config.yaml")
     return Run(config.parent)
-
-
-def setting_paths(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of the settings in an overlay."""
-    if isinstance(value, dict):
-        for key, child in value.items():
-            yield from setting_paths(child, (*path, key))
-    else:
-        yield path

@@ -18,6 +18,7 @@ from lightning.pytorch.tuner import Tuner
 
 PAGE = (Path(__file__).parents[2] / "docs/own_data.md").read_text()
 QUIET = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
+SHALLOW = "--model.model_kwargs={depth: 2}"
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +33,29 @@ def folder(tmp_path_factory):
         yield folder
 
 
-def run_block(number: int, run: str = "") -> Run:
+def run_block(number: int, *options: str, run: str = "") -> Run:
     """Run a block of the page's shell session; return the run that it makes."""
     before = Run.find_all("runs")
     block = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)[number]
     for line in block.splitlines():
         words = [word.replace("RUN", run) for word in shlex.split(line)]
         assert words[0] == "attention-vision"
-        run_app(APP, [*words[1:], *QUIET])
+        run_app(APP, [*words[1:], *QUIET, *options])
     (made,) = (run for run in Run.find_all("runs") if run not in before)
     return made
 
 
 def test_the_page_of_own_data_runs_as_it_stands(folder, capsys) -> None:
-    short = run_block(0)
+    short = run_block(0, SHALLOW)
     assert short.parse(short.folder)[1:4] == ("Stripes", "deit_tiny", "gfsa")
-    long = run_block(1, str(short.folder))
+    long = run_block(1, SHALLOW, run=str(short.folder))
     text = capsys.readouterr().out
     assert re.search(f"{long.folder} starts from step \\d of {short.folder}\n", text)
     assert (long.read_result()["epochs"], short.read_result()["epochs"]) == (3, 1)
     assert short.read_result().items() >= {"data": "Stripes", "method": "gfsa"}.items()
     assert (short.folder / "predictions.pt").is_file()
     other = ["--trainer.max_epochs=2", "--seed_everything=1", "--trust=mine.Stripes"]
-    run_app(APP, ["fit", str(short.folder), *other, *QUIET])
+    run_app(APP, ["fit", str(short.folder), SHALLOW, *other, *QUIET])
     assert "starts from nothing" in capsys.readouterr().out
 
 

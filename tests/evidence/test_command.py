@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from benchmarks.evidence import __main__ as command
-from benchmarks.evidence import minilm, publish, stacks
+from benchmarks.evidence import figures, minilm, publish, stacks
 from benchmarks.evidence.minilm import STEPS
 from benchmarks.evidence.publish import PAGE
 from benchmarks.evidence.runner import read_unit
@@ -26,6 +26,7 @@ def measure_two_layers(seed, num_sentences):
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     monkeypatch.setattr(minilm, "measure_layers", measure_two_layers)
+    monkeypatch.setattr(figures, "render_figure", lambda draw, theme: draw() and b"<svg")
     arguments = [f"--store={tmp_path / 'store'}", "--jobs=1", "--quick=true"]
     command.main(arguments)
     return tmp_path / "store", arguments

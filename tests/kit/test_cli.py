@@ -19,7 +19,7 @@ from tests.apps.tiny import arguments, fit
 from tests.processes import start_python
 
 pytestmark = pytest.mark.timeout(300)  # processes of their own, on machines of two slow cores
-LONG = ("--trainer.max_epochs=12", "--trainer.limit_train_batches=13")
+LONG = ("--trainer.max_epochs=3", "--trainer.limit_train_batches=13")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     result = finished.read_result()
     assert result is not None
     names = {"app": "sequence", "data": "japanese_vowels", "method": "gfsa"}
-    names |= {"protocol": "validation", "profile": "smoke", "epochs": 12}
+    names |= {"protocol": "validation", "profile": "smoke", "epochs": 3}
     assert names.items() <= result.items()
     assert result["hash"] in finished.folder.name
     assert result["environment"].keys() == {"python", "versions", "commit", "modified"}
@@ -41,7 +41,7 @@ def test_a_run_ends_with_a_result_that_says_what_it_is(finished: Run) -> None:
     names = {path.name for path in finished.folder.iterdir()}
     assert {"config.yaml", "environment.yaml", "checkpoints", "result.json"} <= names
     kept = sorted(path.name for path in finished.checkpoint_folder.iterdir())
-    assert kept == ["best.ckpt", "step=143.ckpt", "step=156.ckpt"]
+    assert kept == ["best.ckpt", "step=26.ckpt", "step=39.ckpt"]
 
 
 def scores(run: Run) -> dict[str, float]:
@@ -57,17 +57,17 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     shutil.copytree(finished.folder.parents[3], tmp_path, dirs_exist_ok=True)
     broken = find_run(tmp_path)
     (broken.folder / "result.json").unlink()
-    newest = broken.checkpoint_folder / "step=156.ckpt"
+    newest = broken.checkpoint_folder / "step=39.ckpt"
     newest.write_bytes(newest.read_bytes()[:1000])
     run = fit(tmp_path, *LONG, method="gfsa")
     printed = capsys.readouterr()
-    assert f"resuming {run.folder} from step 143" in printed.out
+    assert f"resuming {run.folder} from step 26" in printed.out
     assert "is damaged or holds nan; renamed" in printed.err
     assert scores(run) == scores(finished)
     assert run.read_result()["best_epoch"] == finished.read_result()["best_epoch"]
     assert len(yaml.safe_load((run.folder / "environment.yaml").read_text())) == 2
     mine, theirs = (
-        torch.load(r.checkpoint_folder / "step=156.ckpt", weights_only=True)["state_dict"]
+        torch.load(r.checkpoint_folder / "step=39.ckpt", weights_only=True)["state_dict"]
         for r in (run, finished)
     )
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
@@ -141,7 +141,7 @@ def test_a_bad_config_is_one_sentence_with_its_file(
 
 
 def test_the_checkpoint_of_another_model_is_refused(finished: Run, tmp_path, read_error) -> None:
-    last, best = (finished.checkpoint_folder / f"{name}.ckpt" for name in ("step=156", "best"))
+    last, best = (finished.checkpoint_folder / f"{name}.ckpt" for name in ("step=39", "best"))
     again = finished.folder.parents[3], *LONG, f"--ckpt_path={tmp_path}/none.ckpt"
     assert "none.ckpt is not a whole checkpoint" in read_error(fit, *again, method="gfsa")
     error = read_error(fit, tmp_path, f"--ckpt_path={last}", method="agf")

@@ -7,11 +7,7 @@ import pytest
 from experiment_kit.__main__ import main
 from experiment_kit.launch.plan import ConfigPlanner
 
-TABLE, COMPARE, RUN = (
-    ("table", "agf-table-1"),
-    ("compare", "sequence"),
-    ("train", "sequence", "--method=agf"),
-)
+TABLE, COMPARE = ("table", "agf-table-1"), ("compare", "sequence")
 
 
 @pytest.fixture(autouse=True)

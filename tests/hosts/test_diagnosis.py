@@ -217,7 +217,7 @@ def reference_tokens(x: Tensor) -> dict[str, Any]:
 
 def test_tokens_of_every_step_equal_their_literal_measures(case):
     model = case.build()
-    report = diagnose(model, case.batch())
+    report = diagnose(model, case.batch(), mechanisms=[])
     steps = record_steps(model, case)
     counts: dict[str, int] = {}
     for layer in report.layers:  # encoder and decoder count from 0
@@ -235,7 +235,7 @@ def test_tokens_of_every_step_equal_their_literal_measures(case):
 
 def test_maps_of_every_head_equal_their_literal_measures(case):
     model = case.build()
-    report = diagnose(model, case.batch())
+    report = diagnose(model, case.batch(), mechanisms=[])
     maps = record_maps(model, case.batch())
     assert len(maps) == len(report.layers)
     for layer, A, mask in zip(report.layers, maps, case.masks, strict=True):
@@ -258,7 +258,7 @@ def test_maps_of_every_head_equal_their_literal_measures(case):
 
 def test_weights_and_bounds_equal_their_literal_values(case):
     model = case.build()
-    report = diagnose(model, case.batch())
+    report = diagnose(model, case.batch(), mechanisms=[])
     maps = record_maps(model, case.batch())
     for layer, path, A, mask in zip(report.layers, case.blocks, maps, case.masks, strict=True):
         value, output = (w.detach() for w in case.weights(model.get_submodule(path)))

@@ -167,7 +167,6 @@ def test_every_kind_of_interruption_is_survived(scratch, app, variant, signal, e
 
 @pytest.mark.parametrize(("signal", "event", "numbers"), [
     ("KILL", "rename", (6,)),
-    ("TERM", "training batch", (3, 1)),
     ("INT", "validation batch", (2,)),
     ("ENOSPC", "fsync", (4,)),
 ])  # fmt: skip

@@ -8,14 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import torch
 from experiment_kit.errors import exit_on_user_error
 from hypothesis import settings
 
 gc.disable()  # until all tests are imported
-
-# two threads on two shared cores are ten times slower than one
-torch.set_num_threads(1)
 
 # a shell starts background jobs without Ctrl-C, and nohup without SIGHUP; tests send both to
 # their processes
@@ -28,6 +24,8 @@ settings.load_profile("allpass")
 
 @pytest.fixture(autouse=True)
 def prepare_test() -> None:
+    import torch  # here, as the process that distributes tests needs none
+
     on_cpu = torch.default_generator.manual_seed  # torch.manual_seed writes down its callers
     (torch.manual_seed if torch.accelerator.is_available() else on_cpu)(0)
     hide_lazy_modules()  # a test before this one may have imported some
@@ -81,6 +79,9 @@ def pytest_collection_modifyitems() -> None:
 
 def pytest_collection_finish() -> None:
     """Spare every later collection of garbage what the imports made: it stays."""
+    import torch
+
+    torch.set_num_threads(1)  # two on two shared cores are ten times slower
     gc.freeze()
     gc.enable()
 

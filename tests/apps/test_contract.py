@@ -27,7 +27,7 @@ from experiment_kit.commands import disagreements
 from experiment_kit.diagnosis.model_sources import load_model, load_run
 from experiment_kit.errors import UserError, summarize_parser_error
 from experiment_kit.launch.overlays import KINDS
-from experiment_kit.launch.plan import answer_batches, find_data, load_app
+from experiment_kit.launch.plan import answer_batches, load_app
 from experiment_kit.papers.figures import DrawnModel
 from experiment_kit.run import Run
 from lightning.pytorch import Callback, Trainer, seed_everything
@@ -90,13 +90,6 @@ def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> No
     run = case.parse(**{kind: name, **chosen}).run
     assert run.data == chosen.get("data", run.data)
     assert patterns[0] in case.names("data") or "*" in patterns[0]
-
-
-@pytest.mark.parametrize(("case", "data"), by_app(lambda case: case.names("data")))
-def test_every_data_set_is_found_or_says_how_to_obtain_it(case, data, monkeypatch) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    place = find_data(case.name, data)
-    assert isinstance(place, Path) or "set DATA_DIR" in place or "pip install" in place
 
 
 @pytest.mark.parametrize("case", by_app())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import timm
 import torch
@@ -12,10 +13,13 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2Model
 
 BATCH, QUICK_BATCH, TEXT_LENGTH = 8, 1, 128
-MODELS: dict[str, Callable[[], nn.Module]] = {
-    "DeiT-S": lambda: timm.create_model("deit_small_patch16_224"),
-    "Swin-T": lambda: timm.create_model("swin_tiny_patch4_window7_224"),
-    "GPT-2": lambda: GPT2Model(GPT2Config()),
+MODELS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {  # and what makes each small
+    "DeiT-S": (partial(timm.create_model, "deit_small_patch16_224"), {"depth": 2}),
+    "Swin-T": (
+        partial(timm.create_model, "swin_tiny_patch4_window7_224"),
+        {"depths": (1, 1, 1, 1)},
+    ),
+    "GPT-2": (lambda **small: GPT2Model(GPT2Config(**small)), {"n_layer": 2}),
 }
 
 
@@ -30,9 +34,9 @@ def build_tables(device: str, quick: bool) -> list[Table]:
     clock, batch = select_clock(device), QUICK_BATCH if quick else BATCH
     table = Table("model", "pass s", "light s", "full s", "light / pass", "full / pass",
                   title=f"Diagnosis of {batch} samples")  # fmt: skip
-    for name, make in MODELS.items():
+    for name, (make, small) in MODELS.items():
         torch.manual_seed(0)
-        model = make().eval().to(device)
+        model = make(**small if quick else {}).eval().to(device)
         x = make_inputs(model, batch).to(device)
         with torch.no_grad():
             once = min(time_step(partial(model, x), clock) for _ in range(3))

@@ -20,9 +20,9 @@ from experiment_kit.environment import describe_environment
 Step = Callable[[], Any]
 Clock = Callable[[], float]
 
-# each peak is measured in a new process, forked from one that has only imported torch
+# each peak is measured in a new process, forked from one that has only imported libraries
 _FRESH = get_context("forkserver")
-_FRESH.set_forkserver_preload(["attention_core"])
+_FRESH.set_forkserver_preload(["attention_core", "timm"])
 
 
 class Timing(NamedTuple):

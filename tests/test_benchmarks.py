@@ -19,6 +19,7 @@ EXPECTED = {
     "sequence": ["softmax, unfused", "AGF", "peak / best linear", "step / Primalformer's"],
     "speech": ["GFSA, published", "seconds a second of speech"],
     "training": ["by hand", "+ spectral monitor: our stack"],
+    "diagnosis": ["Swin-T", "light / pass"],
     "monitor": ["DeiT-Ti + GFSA", "UEA encoder + GFSA", "every tenth ms"],
 }
 

@@ -97,9 +97,8 @@ class Layer:
         M = M.reshape(-1, heads, *M.shape[-2:])
         return M.transpose(1, 2) if M.shape[1] == self.call.shape[-1] != M.shape[2] else M
 
-    def arrange_tokens(self, x: Tensor | None) -> Tensor:
+    def arrange_tokens(self, x: Tensor) -> Tensor:
         """Return the tokens of a node as (B, N, D)."""
-        assert x is not None
         shape = self.shape
         if x.numel() == shape.numel():
             if x.ndim == 2:  # (B N, D)

@@ -116,8 +116,6 @@ def _read_torch(node: Node, values: Node, shape: _Shape) -> ProjectedTokens:
     packed, own = node.read_argument(5, "in_proj_weight"), node.kwargs.get("v_proj_weight")
     V: Tensor = packed.value.chunk(3)[2] if own is None else own.value
     W = node.read_argument(11, "out_proj_weight").value
-    assert values.value is not None
-    assert node.value is not None
     x, y = (t.transpose(0, 1) for t in (values.value, node.value))
     return ProjectedTokens(V.detach(), W.detach(), shape[1], x, y)
 
@@ -127,16 +125,13 @@ def _read_linear(node: Node, shape: _Shape) -> tuple[Tensor | None, Tensor | Non
     found = _find_weight(node)
     assert found is not None
     entered, weight, is_transposed = found
-    assert weight.value is not None
-    W = (weight.value.T if is_transposed else weight.value).detach()
+    W: Tensor = (weight.value.T if is_transposed else weight.value).detach()
     return arrange_rows(entered.value, shape), arrange_rows(node.value, shape), W
 
 
-def _move_heads(v: Tensor | None, shape: _Shape) -> Tensor | None:
+def _move_heads(v: Tensor, shape: _Shape) -> Tensor | None:
     """Return values or results (..., heads, N, d) as (B, N, heads d)."""
     B, _, N, _ = shape
-    if v is None:
-        return None
     if v.shape[-2] != N and v.ndim == 4 and v.shape[1] == N:  # (B, N, heads, d) of an einsum
         return v.flatten(2)
     if v.ndim == 3:

@@ -41,7 +41,7 @@ class Node:
     `name` is the function that made it, without underscores: `add` for `x + y` and `x += y`; ""
     for an input, a weight and whatever else comes from outside. `args` and `kwargs` are those of
     the call, with a node in place of each tensor. `modules` are the names of the modules around
-    it. `value` is there if the graph was asked to keep it.
+    it. `value` is the tensor, if the graph was asked to keep it.
     """
 
     index: int
@@ -51,7 +51,7 @@ class Node:
     shape: torch.Size
     is_constant: bool
     modules: tuple[str, ...]
-    value: Tensor | None = None
+    value: Any = None
     parents: tuple["Node", ...] = ()
 
     @property

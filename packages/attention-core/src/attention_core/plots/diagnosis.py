@@ -12,14 +12,8 @@ from attention_core.plots.panels import Axes, Figure
 from attention_core.plots.spectra import SMALLEST
 
 # the colors of what adds to the tokens
-CHANGE_COLORS = {
-    "attention": "C0",
-    "cross-attention": "C4",
-    "MLP": "C2",
-    "convolution": "C5",
-    "skip": "C7",
-    "norm": "C3",
-}
+CHANGE_COLORS = {"attention": "C0", "cross-attention": "C4", "MLP": "C2", "convolution": "C5",
+                 "skip": "C7", "norm": "C3"}  # fmt: skip
 Depth = dict[int, Mapping[str, Any]]  # tokens by the number of layers passed
 SHARES = ("smoothing", "tied", "sharpening")
 

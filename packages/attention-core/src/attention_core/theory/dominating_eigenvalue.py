@@ -97,10 +97,7 @@ def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:
     return (d, largest) if at_largest > at_smallest else (j, smallest)
 
 
-Effect = Literal["smooths", "sharpens"]
-
-
-def predict_effect(H: Tensor) -> Effect | None:
+def predict_effect(H: Tensor) -> Literal["smooths", "sharpens"] | None:
     r"""Predict from H alone if a layer smooths or sharpens; None where H does not decide it.
 
     .. math:: \lambda^H_j \in [-1, 0) \ \forall j: \text{ sharpens}, \qquad

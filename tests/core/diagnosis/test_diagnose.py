@@ -143,6 +143,13 @@ def test_masks_count_by_name_position_and_argument_alike():
     assert diagnose(model, x).layers != found[0].layers
 
 
+def test_a_model_that_is_compiled_in_place_is_measured_as_without():
+    model, x = Stack(depth=2), make_tokens()
+    expected = diagnose(model, x).layers
+    model.compile(backend="eager")
+    assert diagnose(model, x).layers == expected
+
+
 class Hidden(nn.Module):
     """A model that makes its mask itself."""
 

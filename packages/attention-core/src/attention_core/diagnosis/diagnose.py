@@ -77,9 +77,10 @@ def diagnose(
 
 @contextmanager
 def prepare_model(model: nn.Module) -> Iterator[None]:
-    """Set eval mode; restore the model and the random state at the end."""
-    devices = {weight.device for weight in model.parameters() if weight.is_cuda}
-    with restore_model(model), torch.random.fork_rng(list(devices)):
+    """Set eval mode, compile nothing; restore the model and the random state at the end."""
+    devices = [*{weight.device for weight in model.parameters() if weight.is_cuda}]
+    eager = torch.compiler.set_stance("force_eager")
+    with eager, restore_model(model), torch.random.fork_rng(devices):
         model.eval()
         yield
 

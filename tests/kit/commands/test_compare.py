@@ -16,7 +16,7 @@ def finish_run(run, experiment):
     """Leave the files of a finished run."""
     seed = experiment.seed
     layer = {"hfc_lfc": 0.5 + seed, "token_cosine": 0.25, "effective_rank": 3.0}
-    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5]]}
+    depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5, 0.2][: 2 + seed]]}
     run.folder.mkdir(parents=True)
     (run.folder / "spectral.json").write_text(json.dumps(depth))
     data = {"content": {}, "names": experiment.method}

@@ -211,7 +211,12 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
 
 def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
     found = [record.spectral["response"] for record in records if record.spectral.get("response")]
-    return [np.mean(np.array(layer, dtype=float), axis=0) for layer in zip(*found, strict=True)]
+    # the batches of two seeds may have other lengths, and so numbers of frequencies
+    return [
+        np.mean([np.interp(x, np.linspace(0, 1, len(gains)), gains) for gains in layer], axis=0)
+        for layer in zip(*found, strict=True)
+        for x in [np.linspace(0, 1, max(map(len, layer)))]
+    ]
 
 
 def plot_training_curves(

@@ -230,7 +230,7 @@ def _encode_texts(network: Any, tokenizer: Any, texts: Sequence[str] | int) -> d
         )
         batch = {key: encoded[key] for key in ("input_ids", "attention_mask")}
     if network.config.is_encoder_decoder:  # which reads the text of the encoder
-        batch["decoder_input_ids"] = batch["input_ids"]
+        batch |= {f"decoder_{name}": x for name, x in batch.items()}
     return batch
 
 

@@ -119,6 +119,11 @@ class Gated(Base):
         return gate * x + (1 - gate) * self.attn[i](self.n1[i](x))
 
 
+class OneGated(Gated):
+    def forward(self, x):
+        return self.layer(0, x)
+
+
 class Stacked(Base):
     """Sums over an axis of their own."""
 
@@ -126,11 +131,11 @@ class Stacked(Base):
         return torch.stack([x, self.attn[i](self.n1[i](x))]).sum(0)
 
 
-@pytest.mark.parametrize("model", [Gated, Stacked])
-def test_tokens_without_a_stream_have_no_verdict_and_a_reason(model):
+@pytest.mark.parametrize(("model", "depth"), [(Gated, DEPTH), (OneGated, 1), (Stacked, DEPTH)])
+def test_tokens_without_a_stream_have_no_verdict_and_a_reason(model, depth):
     report = diagnose(model(), make_tokens(), mechanisms=[])
     assert report.verdict.startswith("There is no verdict: no residual stream was found")
-    assert len(report.layers) == DEPTH
+    assert len(report.layers) == depth
 
 
 @pytest.mark.parametrize(("name", "size", "options"), [
@@ -186,6 +191,9 @@ def test_the_layers_of_a_decoder_are_numbered_apart():
     report = diagnose(model, (make_tokens(), make_tokens()), mechanisms=[])
     decoder = [layer.index for layer in report.layers if layer.stack == "decoder"]
     assert min(decoder) == 0
+    assert [x.map_similarity is None for x in report.layers] == [True, False] * 2
+    assert re.search(r"lowest of a layer is 0\.\d\d of uniform attention, in layer (enc|dec) \d",
+                     str(report))  # fmt: skip
     assert "The encoder" in report.verdict
     assert "The decoder" in report.verdict
     assert "dec 0" in str(report)

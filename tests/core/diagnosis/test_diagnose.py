@@ -6,6 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 from attention_core import SelfAttention, diagnose
+from attention_core.diagnosis.tokens import read_logs
+from attention_core.diagnosis.verdict import follow_tokens
 from attention_core.kernels import Primalformer
 from torch import Tensor, nn
 
@@ -87,6 +89,10 @@ def test_weights_that_are_not_finite_name_the_first_layer():
     model.blocks[1].attn.proj.weight.data[0] = torch.inf
     with pytest.raises(ValueError, match=r"layer 1 \(blocks.1.attn\) is the first"):
         diagnose(model, make_tokens())
+    x = make_tokens()
+    x[1] = torch.nan
+    with pytest.raises(ValueError, match=r"layer 0 \(blocks.0.attn\) is the first.* in the batch"):
+        diagnose(Stack(), x, measures="light")
 
 
 def test_a_sample_of_one_valid_token_is_named():
@@ -159,6 +165,16 @@ class Hidden(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.model(x, self.mask)
+
+
+def test_what_lies_between_layers_of_one_size_counts():
+    class Between(Stack):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.blocks[1](self.blocks[0](x).tanh())
+
+    layers = diagnose(Between(depth=2), make_tokens()).layers
+    first, last = (read_logs(x) for x in (layers[0].steps["input"], layers[1].output))
+    assert follow_tokens(layers).factor.mean == pytest.approx((last - first).mean().exp().item())
 
 
 def test_a_kernel_without_a_map_has_tokens_alone():

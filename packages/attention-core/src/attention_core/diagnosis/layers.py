@@ -153,12 +153,15 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
     has_verdict = bool(layers)
     if not layers:
         layers = [_plan_module(model, graph, call) for call in calls if call.is_square]
-        has_verdict = _join_composed(layers)
+        has_verdict = _join_composed(graph, layers)
     counts: Counter[str] = Counter()
     for layer in layers:
         layer.index = counts[layer.stack]
         counts[layer.stack] += 1
         layer.projection = find_projection(graph, layer.call)
+    for before, layer in pairwise(layers):  # what lies between tokens of one size counts
+        if (before.stack, before.shape) == (layer.stack, layer.shape):
+            layer.segment = before.segment
     return Plan(layers, has_verdict, [*_list_notes(calls, layers, [*chain(*streams)])])
 
 
@@ -302,7 +305,7 @@ def _plan_module(model: nn.Module, graph: Graph, call: AttentionCall) -> Layer:
     return layer
 
 
-def _join_composed(layers: list[Layer]) -> bool:
+def _join_composed(graph: Graph, layers: list[Layer]) -> bool:
     """Return True if each layer takes what the one before returns, without a sum of tokens.
 
     What lies between two such layers then counts as an MLP.
@@ -318,6 +321,10 @@ def _join_composed(layers: list[Layer]) -> bool:
         if y not in between or any(p.index < y.index and p.numel >= x.numel for p in passed):
             return False  # tokens pass by the layer
         paths.append((x, iter(between)))
+    y = layers[-1].steps["attention"]
+    later = [x for node in graph.nodes[y.index + 1 :] for x in node.parents if not x.is_constant]
+    if any(x.index < y.index and x.numel >= y.numel and x.shape[-1] == y.shape[-1] for x in later):
+        return False
     if any(is_full_sum(node) and node.shape == x.shape for x, path in paths for node in path):
         return False
     for before, y, x in pairs:

@@ -46,7 +46,7 @@ class Measurer:
     measures: Collection[str]
     outliers: dict[tuple[int, torch.Size], Outliers] = field(default_factory=dict)
     tokens: dict[tuple[Node, int], TokenMeasures] = field(default_factory=dict)
-    previous: Tensor | None = None  # the mean map of the layer before
+    previous: dict[str, Tensor] = field(default_factory=dict)  # the mean map before, by stack
 
     def measure_layers(
         self, layers: Sequence[Layer], masks: Sequence[Tensor | None]
@@ -78,7 +78,7 @@ class Measurer:
             _check_finite(M, None if mask is None else mask.unsqueeze(1), layer, "maps")
         if maps is not None and "weights" in self.measures:
             projected = read_projections(layer.projection, layer.call, maps[0].shape)
-        return mask, self._measure_maps(maps, mask, projected)
+        return mask, self._measure_maps(layer.stack, maps, mask, projected)
 
     def _measure_layer(
         self, layer: Layer, mask: Tensor | None, measured: dict[str, Any]
@@ -152,13 +152,14 @@ class Measurer:
 
     def _measure_maps(
         self,
+        stack: str,
         maps: tuple[Tensor, Tensor] | None,
         mask: Tensor | None,
         projected: ProjectedTokens | None,
     ) -> dict[str, Any]:
         """Return the measures of the map A and of the map H that is applied, by name."""
         if maps is None:  # a kernel whose output does not depend on values
-            self.previous = None
+            self.previous.pop(stack, None)
             return {}
         A, H = (M.to(torch.promote_types(M.dtype, torch.float32)) for M in maps)
         if mask is not None:  # padding may be NaN
@@ -168,7 +169,7 @@ class Measurer:
         found: dict[str, Any] = {"num_heads": A.shape[1], "responses": gains.mean(0).tolist()}
         rows = normalize_rows(A)
         if "maps" in self.measures:
-            found |= {"map_similarity": self._compare_maps(rows), **_measure_heads(rows, mask)}
+            found |= {"map_similarity": self._compare_map(stack, rows)} | _measure_heads(rows, mask)
         few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
         part = None if mask is None else mask[:few]
         is_decomposed = "decompositions" in self.measures
@@ -178,13 +179,13 @@ class Measurer:
             found |= _measure_weights(projected, rows[:few] if is_decomposed else None, part)
         return found
 
-    def _compare_maps(self, A: Tensor) -> float | None:
+    def _compare_map(self, stack: str, A: Tensor) -> float | None:
         """Return the cosine of the mean map of the heads and that of the layer before.
 
         Source: https://arxiv.org/abs/2103.11886 (DeepViT)
         """
-        mean, before = A.mean(1).flatten(1), self.previous
-        self.previous = mean
+        mean, before = A.mean(1).flatten(1), self.previous.get(stack)
+        self.previous[stack] = mean
         if before is None or before.shape != mean.shape:
             return None
         return torch.cosine_similarity(mean, before, dim=-1).mean().item()
@@ -239,7 +240,8 @@ def iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]
 def find_valid_tokens(A: Tensor) -> Tensor | None:
     """Return the keys (B, N) that some query of a map attends to; None for all."""
     seen = (A.abs() >= SMALLEST_WEIGHT).any(-2).any(1)
-    return None if seen.all() or not seen.any() else seen
+    seen = seen | ~seen.any(-1, keepdim=True)
+    return None if seen.all() else seen
 
 
 def _check_finite(x: Tensor, mask: Tensor | None, layer: Layer, what: str) -> None:
@@ -247,7 +249,7 @@ def _check_finite(x: Tensor, mask: Tensor | None, layer: Layer, what: str) -> No
     if not (finite if mask is None else finite | ~mask).all():
         raise ValueError(
             f"layer {layer.index} ({layer.call.name}) is the first whose {what} are not finite: "
-            "look for NaN in its weights, and in those before it"
+            "look for NaN in the batch, in its weights, and in those before it"
         )
 
 

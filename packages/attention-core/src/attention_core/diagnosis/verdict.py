@@ -12,7 +12,12 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures, average_finite
+from attention_core.diagnosis.report import (
+    LayerDiagnosis,
+    TokenMeasures,
+    average_finite,
+    number_layers,
+)
 from attention_core.diagnosis.tokens import read_logs
 
 OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
@@ -183,18 +188,18 @@ def _name_driver(layers: list[LayerDiagnosis]) -> str:
 
 def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     """Return a sentence each on outliers, the entropy of attention and maps that are alike."""
-    found = []
-    for stack in split_stacks(layers).values():
-        held = [(x.index, x.output) for x in stack if x.output is not None]
-        held = [(i, x) for i, x in held if x.outlier_channels or x.outlier_tokens]
+    found, named = [], [*zip(number_layers(layers), layers, strict=True)]
+    for stack in split_stacks(layers):
+        held = [(name, x.output) for name, x in named if x.stack == stack and x.output is not None]
+        held = [(name, x) for name, x in held if x.outlier_channels or x.outlier_tokens]
         found += [_describe_outliers(*pair) for pair in held[-1:]]
-    means = [(average_finite(layer.relative_entropy), layer.index) for layer in layers]
-    if known := [(mean, index) for mean, index in means if mean is not None]:
-        lowest, index = min(known)
+    means = [(average_finite(layer.relative_entropy), name) for name, layer in named]
+    if known := [(mean, name) for mean, name in means if mean is not None]:
+        lowest, name = min(known)
         collapsed = "has collapsed" if lowest < COLLAPSED_ENTROPY else "has not collapsed"
         found.append(
             f"Attention entropy {collapsed}: the lowest of a layer is {lowest:.2f} of uniform "
-            f"attention, in layer {index}."
+            f"attention, in layer {name}."
         )
     if cosines := [x.map_similarity for x in layers if x.map_similarity is not None]:
         mean = sum(cosines) / len(cosines)
@@ -203,7 +208,7 @@ def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     return found
 
 
-def _describe_outliers(index: int, x: TokenMeasures) -> str:
+def _describe_outliers(name: str, x: TokenMeasures) -> str:
     shown = ", ".join(map(str, x.outlier_channels[:4]))
     more = " and more" if len(x.outlier_channels) > 4 else ""
     share, times = f"{x.largest_channel_share:.0%}", f"{x.largest_token_norm:.0f} times the median"
@@ -211,7 +216,7 @@ def _describe_outliers(index: int, x: TokenMeasures) -> str:
     tokens = f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is {times})"
     found = [channels] * bool(x.outlier_channels) + [tokens] * bool(x.outlier_tokens)
     return (
-        f"Layer {index} has outlier {' and '.join(found)}, which the verdict leaves out: "
+        f"Layer {name} has outlier {' and '.join(found)}, which the verdict leaves out: "
         f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, without "
         f"{x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
     )

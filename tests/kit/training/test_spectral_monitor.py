@@ -140,6 +140,15 @@ def test_a_module_around_transformers_is_monitored_and_padding_left_out(tmp_path
     assert (len(watch.call.args), len(watch.call.kwargs["attention_mask"])) == (1, 2)
 
 
+def test_of_two_networks_the_one_that_is_trained_is_measured() -> None:
+    module, watch = ImageClassifier(), SpectralMonitor()
+    module.teacher = ImageClassifier().vit.requires_grad_(False)
+    watch._capture_call(module)
+    for network in (module.teacher, module.vit):
+        network(torch.randn(2, 3, 32, 32))
+    assert watch.call.function is module.vit
+
+
 class Spoil(Callback):
     """Make a weight no number after the second step."""
 

@@ -180,7 +180,7 @@ class SpectralMonitor(Callback):
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:
-        """Keep the first call of the module itself, or else of its part with most weights."""
+        """Keep the first call of the module itself, or else of its part with most to train."""
 
         def keep_call(network: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             for handle in handles:
@@ -195,7 +195,10 @@ class SpectralMonitor(Callback):
 
             self.call = RepeatedCall(network, *tree_map(crop, (args, kwargs)))
 
-        parts = sorted(module.children(), key=lambda part: len(list(part.parameters())))
+        def count_trained(part: nn.Module) -> int:
+            return sum(weight.numel() for weight in part.parameters() if weight.requires_grad)
+
+        parts = sorted(module.children(), key=count_trained)
         handles = [
             network.register_forward_pre_hook(keep_call, with_kwargs=True)
             for network in (module, *parts[-1:])

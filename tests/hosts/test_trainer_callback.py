@@ -6,7 +6,7 @@ import transformers as hf
 from attention_core import diagnose
 from attention_core.diagnosis.trainer_callback import SmoothingCallback
 
-from tests.hosts.transformers.models import BERT, VOCAB
+from tests.hosts.transformers.models import BERT, T5, VOCAB
 
 
 def test_the_callback_logs_what_diagnose_measures(tmp_path) -> None:
@@ -32,3 +32,9 @@ def test_the_callback_logs_what_diagnose_measures(tmp_path) -> None:
     (logged,) = [entry for entry in trainer.state.log_history
                  if entry["step"] == 2 and names[0] in entry]  # fmt: skip
     assert [logged[name] for name in names] == pytest.approx(cosines)
+    t5 = hf.T5ForConditionalGeneration(hf.T5Config(**T5))  # whose decoder reads the labels
+    loader = torch.utils.data.DataLoader([{"input_ids": i, "labels": i} for i in ids], 6)
+    drawn = torch.get_rng_state()
+    callback.on_evaluate(arguments, trainer.state, None, t5, loader)
+    assert torch.equal(torch.get_rng_state(), drawn)  # training goes on as without
+    assert {layer.stack for layer in callback.reports[2].layers} == {"encoder", "decoder"}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+import torch
 import transformers
-from torch import Tensor, nn
 
 from attention_core.diagnosis.diagnose import diagnose
 from attention_core.diagnosis.report import Diagnosis
@@ -28,16 +28,17 @@ class SmoothingCallback(transformers.TrainerCallback):
         self.reports: dict[int, Diagnosis] = {}
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, model: nn.Module, eval_dataloader: Any,
+        self, args: Any, state: Any, control: Any, model: torch.nn.Module, eval_dataloader: Any,
         **kwargs: Any,
     ) -> None:  # fmt: skip
         """Diagnose the first samples of the evaluation data."""
         network = self.trainer.accelerator.unwrap_model(model)
         device = next(network.parameters()).device
+        with torch.random.fork_rng(devices=[]):  # a loader draws a seed
+            batch = next(iter(eval_dataloader)).items()
         inputs = {
-            name: x[: self.samples].to(device) if isinstance(x, Tensor) else x
-            for name, x in next(iter(eval_dataloader)).items()
-            if "label" not in name
+            name: x[: self.samples].to(device) if isinstance(x, torch.Tensor) else x
+            for name, x in batch
         }
         report = self.reports[state.global_step] = diagnose(network, inputs, measures="light")
         self.trainer.log({

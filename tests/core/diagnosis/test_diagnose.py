@@ -147,6 +147,8 @@ def test_masks_count_by_name_position_and_argument_alike():
     hidden = Hidden(model, mask)  # keys that no query attends to are padding
     assert diagnose(hidden, x).layers[0].steps == found[0].layers[0].steps
     assert diagnose(model, x).layers != found[0].layers
+    hidden.forward = lambda batch: model(**batch)
+    assert diagnose(hidden, (named,)).layers[0].steps == found[0].layers[0].steps
 
 
 def test_a_model_that_is_compiled_in_place_is_measured_as_without():

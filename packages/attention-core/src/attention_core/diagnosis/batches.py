@@ -6,7 +6,7 @@ from copy import copy
 from typing import Any, Self
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 # masks (B, N) of an encoder that are True for a valid token, and for padding; `mask` may be either
 MASKS = (("attention_mask", "valid_mask", "token_mask"),
@@ -31,7 +31,7 @@ class ModelInputs:
                 "a batch is a tensor, a tuple of arguments or a mapping of keyword arguments, got "
                 f"{type(batch).__name__}"
             )
-        tensors = [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Tensor)]
+        tensors = [x for x in tree_leaves((self.args, self.kwargs)) if isinstance(x, Tensor)]
         if not tensors or tensors[0].ndim == 0 or not len(tensors[0]):
             raise ValueError("the batch has no samples: no tensor, or an empty one")
         self.num_samples = len(tensors[0])

@@ -98,6 +98,11 @@ class RMSNorm(nn.Module):
         return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
 
 
+class Centered(RMSNorm):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x.mean(-1, keepdim=True)) + self.weight
+
+
 class Base(nn.Module):
     """The parts of each layer in lists, with the loop over layers in the forward of the model."""
 
@@ -379,6 +384,7 @@ STYLES = {
     "einsum of tokens first": lambda: Base(TokensFirst),
     "written RMS norm": lambda: Base(norm=RMSNorm),
     "post-norm": PostNorm,
+    "written post-norm": lambda: PostNorm(norm=Centered),
     "sandwich norm": Sandwich,
     "parallel": Parallel,
     "parallel in another order": ParallelInOrder,

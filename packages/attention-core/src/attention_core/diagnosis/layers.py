@@ -166,7 +166,8 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
 
 
 def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]) -> Iterator[str]:
-    inside = {call for made in sums for call in made.calls}
+    inside, shown = {x for made in sums for x in made.calls}, {layer.call.name for layer in layers}
+    calls = [call for call in calls if call.name not in shown]  # Perceiver-like calls reshape one
     if apart := [c.name or "the model" for c in calls if sums and c.is_square and c not in inside]:
         yield f"no residual stream passes {', '.join(dict.fromkeys(apart))}, which is left out"
     crossed = [c for c in calls if not c.is_square and (1 in c.shape[-2:] or c not in inside)]
@@ -195,13 +196,10 @@ def _name_stacks(streams: list[list[Sum]], calls: list[AttentionCall]) -> list[s
         found = [stacks[i] for i in sorted(before) if streams[i][0].node.shape[0] == samples]
         stacks.append(found[-1] if found else max(stacks, default=-1) + 1)
         owners |= {made.node: place for made in sums}
-    crossed = {
-        stack
-        for stack, sums in zip(stacks, streams, strict=True)
-        if any("cross-attention" in made.branches for made in sums)
-    }
+    pairs = zip(stacks, streams, strict=True)
+    crossed = {i for i, sums in pairs if any("cross-attention" in x.branches for x in sums)}
     if len(set(stacks)) == 1:
-        return ["model"] * len(streams)
+        return ["decoder" if crossed else "model"] * len(streams)
     if len(set(stacks)) == 2 and crossed == {1}:
         return [("encoder", "decoder")[stack] for stack in stacks]
     return [f"stream {stack}" for stack in stacks]

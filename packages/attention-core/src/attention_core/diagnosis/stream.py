@@ -153,13 +153,14 @@ def find_end(graph: Graph, last: Node) -> Node:
     seen = {last}
     for node in graph.nodes[last.index + 1 :]:
         carrier = _find_carrier(node) if node.numel >= last.numel else None
-        if carrier in seen and node.name not in ("add", "sub"):
+        if carrier in seen:
             seen.add(node)
             # the gain of a norm that is written out: a product with a weight
             weights = [p for p in node.parents if p.is_constant and p.numel > 1]
             is_gain = node.name == "mul" and bool(weights)
             if node.shape[-1] == last.shape[-1] and (node.name in NORMS or is_gain):
-                return node
+                few = graph.nodes[node.index + 1 : node.index + 3] if is_gain else []
+                return next((x for x in few if x.name == "add" and _find_carrier(x) is node), node)
     return last
 
 

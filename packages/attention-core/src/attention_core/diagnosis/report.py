@@ -182,8 +182,7 @@ class Diagnosis:
     __repr__ = __str__
 
     def _list_leverage(self) -> list[str]:
-        layers = zip(self.layers, number_layers(self.layers), strict=True)
-        names = {(layer.stack, layer.index): name for layer, name in layers}
+        names = number_layers(self.layers)
         rows = [
             f"{x.mechanism[:18]:18}{names[x.stack, x.layer]:>6}  "
             f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
@@ -228,14 +227,15 @@ def make_columns(layers: list[LayerDiagnosis]) -> dict[str, list[tuple[float | N
     return columns
 
 
-def number_layers(layers: list[LayerDiagnosis]) -> list[str]:
-    """Return the numbers of layers, with the stacks that they belong to if there are several."""
-    has_stacks = len({layer.stack for layer in layers}) > 1
-    return [f"{x.stack[:3]} {x.index}" if has_stacks else str(x.index) for x in layers]
+def number_layers(layers: list[LayerDiagnosis]) -> dict[tuple[str, int], str]:
+    """Return the number of each stack and index, with the stack's name if there are several."""
+    places = [(x.stack, x.index) for x in layers]
+    has_stacks = len(dict(places)) > 1
+    return {(name, i): f"{name[:3]} {i}" if has_stacks else str(i) for name, i in places}
 
 
 def _format_table(layers: list[LayerDiagnosis]) -> list[str]:
-    columns = [["", *number_layers(layers)], ["attention", *(layer.name for layer in layers)]]
+    columns = [["", *number_layers(layers).values()], ["attention", *(x.name for x in layers)]]
     for title, cells in make_columns(layers).items():
         if title not in _PAGE_ONLY:
             columns.append([title, *(text for _, text in cells)])

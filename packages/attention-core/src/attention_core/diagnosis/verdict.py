@@ -188,7 +188,7 @@ def _name_driver(layers: list[LayerDiagnosis]) -> str:
 
 def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     """Return a sentence each on outliers, the entropy of attention and maps that are alike."""
-    found, named = [], [*zip(number_layers(layers), layers, strict=True)]
+    found, named = [], [*zip(number_layers(layers).values(), layers, strict=True)]
     for stack in split_stacks(layers):
         held = [(name, x.output) for name, x in named if x.stack == stack and x.output is not None]
         held = [(name, x) for name, x in held if x.outlier_channels or x.outlier_tokens]

@@ -6,7 +6,7 @@ line, and leaves the legend to the caller. The first figure imports matplotlib, 
 """
 
 from attention_core.plots.depth import MEASURES, draw_curves, plot_curves, plot_depth_profiles
-from attention_core.plots.diagnosis import plot_diagnosis
+from attention_core.plots.diagnosis import place_layers, plot_diagnosis
 from attention_core.plots.maps import plot_attention_maps, plot_spectra_grid
 from attention_core.plots.panels import Lines, add_legend, make_panels, render_figure, use_style
 from attention_core.plots.spectra import draw_responses, plot_frequency_responses, plot_smoothing

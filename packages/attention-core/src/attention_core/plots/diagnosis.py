@@ -21,14 +21,14 @@ SHARES = ("smoothing", "tied", "sharpening")
 def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
     """Draw the change of log(HFC/LFC) by each kind of step, as bars for each layer."""
     present = [kind for kind in CHANGE_COLORS if any(kind in x["changes"] for x in layers)]
-    places = _number_layers(layers)
+    places = place_layers(layers)
     for place, kind in enumerate(present):
         drawn = {i: x["changes"][kind] for i, x in places.items() if kind in x["changes"]}
         width = 0.8 / len(present)
         x = [i + (place - (len(present) - 1) / 2) * width for i in drawn]
         axis.bar(x, [*drawn.values()], width, color=CHANGE_COLORS[kind], label=kind)
     axis.axhline(0, color="0.5", linewidth=0.8)
-    axis.set_title("change of log HFC/LFC by each step", pad=18)
+    axis.set_title("change of log HFC/LFC by each step", pad=7 + 11 * -(-len(present) // 3))
     if present:
         _name_bars(axis)
     panels.show_integers(axis, "layer")
@@ -84,7 +84,7 @@ def _find_outputs(layers: Sequence[Mapping[str, Any]]) -> dict[str, Depth]:
     return found
 
 
-def _number_layers(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
+def place_layers(layers: Sequence[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
     """Return the layers by their places: their indices, behind those of the stacks before."""
     offsets: dict[str, int] = {}
     placed: dict[int, Mapping[str, Any]] = {}
@@ -129,7 +129,7 @@ def _draw_shades(axis: Axes, curves: Sequence[Sequence[float]], from_one: bool =
 
 
 def _draw_shares(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
-    placed = _number_layers(layers)
+    placed = place_layers(layers)
     known = {i: layer for i, layer in placed.items() if layer.get("eigenvalue_shares")}
     axis.set(ylabel="share of heads, samples", ylim=(0, 1))
     axis.set_title("dominating eigenvalues", pad=18)

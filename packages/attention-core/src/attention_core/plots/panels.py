@@ -131,7 +131,7 @@ def show_integers(axis: Axes, label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axis.set_xlabel(label)
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def use_log_scale(axis: Axes) -> None:

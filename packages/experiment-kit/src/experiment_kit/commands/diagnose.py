@@ -58,7 +58,7 @@ def diagnose_models(
         input: files or a folder of images, texts (a sample a line) or recordings, or the batch of a
             file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
-        samples: the largest number of samples
+        samples: the largest number of samples; a batch of torch.save is taken whole
         out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
         random: take random weights; by default those of timm and of the hub where they are in
             reach
@@ -149,11 +149,11 @@ def mask_prefix(
 ) -> Tensor:
     """Return the mask of valid tokens without the class token or the registers, at the front."""
     for module in network.modules():
-        has_class = isinstance(getattr(module, "cls_token", None), Tensor)
-        tokens = getattr(module, "register_tokens", None)  # in transformers
-        count = getattr(module, "num_reg_tokens", 0)
-        registers = tokens.shape[1] if isinstance(tokens, Tensor) else count
-        prefix = getattr(module, "num_prefix_tokens", has_class + registers)  # in timm
+        known = (getattr(module, name, None) for name in ("cls_token", "distillation_token"))
+        named = sum(isinstance(token, Tensor) for token in known)
+        x = getattr(module, "register_tokens", None)  # in transformers
+        registers = x.shape[1] if isinstance(x, Tensor) else getattr(module, "num_reg_tokens", 0)
+        prefix = getattr(module, "num_prefix_tokens", named + registers)  # in timm
         classes = prefix - registers  # a distillation token is one
         first = 0 if "cls" in skipped else classes
         last = prefix if "registers" in skipped else classes

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -34,10 +35,11 @@ _COSINE, _RATIO = "|cosine| of tokens", "HFC/LFC by that of the input"
 _CAPTION = "Tokens by depth, without outliers."
 _FOLLOWED = "Tokens after the last layer, without outliers, by step of checkpoint."
 _LAYERS = (
-    "Tokens after each layer, without outlier channels and tokens. The columns with a sign are the "
-    "changes of log HFC/LFC by each kind of step. The cosine is absolute, then signed; largest is "
-    "the largest norm of a token over the median; entropy is relative; maps is the cosine of their "
-    "columns; smooths and tied are shares of heads and samples by their dominating eigenvalue."
+    "Tokens after each layer: HFC/LFC, its logarithm's change by each kind of step, and the cosine "
+    "are without outlier channels and tokens. Signed, rank and largest are with them: the signed "
+    "cosine, the effective rank, and the largest norm of a token over the median. Entropy is "
+    "relative; maps is the cosine of their columns; smooths and tied are shares of heads and "
+    "samples by their dominating eigenvalue."
 )
 _REPORT = (
     "Tokens by depth (0: before the first layer) with the limits of the verdict (dashed), the "
@@ -81,15 +83,16 @@ def tabulate_layers(report: Diagnosis) -> PageTable:
     columns = make_columns(report.layers)
     names = [layer.name for layer in report.layers]
     cells = [[text for _, text in column] for column in columns.values()]
-    rows = [*zip(number_layers(report.layers), names, *cells, strict=True)]
+    rows = [*zip(number_layers(report.layers).values(), names, *cells, strict=True)]
     return PageTable("layers", ("layer", "attention", *columns), rows, _LAYERS)
 
 
 def tabulate_leverage(report: Diagnosis) -> PageTable | None:
     """Return a row for each coefficient, the largest first; None where none was asked for."""
+    names = number_layers(report.layers)
     rows = [
-        [x.mechanism, str(x.layer), x.coefficient, f"{x.log_hfc_lfc:.3g}", f"{x.token_cosine:.3g}"]
-        for x in report.leverage or ()
+        [mechanism, names[stack, i], coefficient, f"{ratio:.3g}", f"{cosine:.3g}"]
+        for mechanism, i, coefficient, cosine, ratio, stack in map(astuple, report.leverage or ())
     ]
     head = ("mechanism", "layer", "coefficient", "d log(HFC/LFC)", "d cosine")
     return PageTable("leverage", head, rows) if rows else None
@@ -105,8 +108,9 @@ def draw_diagnosis(report: Diagnosis) -> list[PageFigure]:
         figures.append(PageFigure(image, _HEADS))
     entries: dict[str, dict[str, Any]] = {}
     summary: dict[str, Callable[..., float]] = {"lowest": min, "mean": fmean, "highest": max}
+    placed = plots.place_layers([vars(layer) for layer in report.layers])
     for name in dict.fromkeys(name for layer in report.layers for name in layer.coefficients):
-        known = {x.index: found for x in report.layers if (found := x.coefficients.get(name))}
+        known = {i: found for i, x in placed.items() if (found := x["coefficients"].get(name))}
         entries[name] = {m: ([*known], [*map(take, known.values())]) for m, take in summary.items()}
     if entries:
         image = embed_figure(lambda _: plots.plot_curves(entries, "layer"), "coefficients")

@@ -211,7 +211,6 @@ def _average_depth(records: Sequence[RunRecord]) -> dict[str, np.ndarray]:
 
 def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
     found = [record.spectral["response"] for record in records if record.spectral.get("response")]
-    # the batches of two seeds may have other lengths, and so numbers of frequencies
     return [
         np.mean([np.interp(x, np.linspace(0, 1, len(gains)), gains) for gains in layer], axis=0)
         for layer in zip(*found, strict=True)

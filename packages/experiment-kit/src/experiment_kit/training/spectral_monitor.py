@@ -198,11 +198,8 @@ class SpectralMonitor(Callback):
         def count_trained(part: nn.Module) -> int:
             return sum(weight.numel() for weight in part.parameters() if weight.requires_grad)
 
-        parts = sorted(module.children(), key=count_trained)
-        handles = [
-            network.register_forward_pre_hook(keep_call, with_kwargs=True)
-            for network in (module, *parts[-1:])
-        ]
+        parts = module, *sorted(module.children(), key=count_trained)[-1:]
+        handles = [x.register_forward_pre_hook(keep_call, with_kwargs=True) for x in parts]
 
     def _load_call(self, trainer: Any, module: Any) -> RepeatedCall:
         """Return the call of `predict_step` with the first samples of a validation batch."""

@@ -119,11 +119,6 @@ class Gated(Base):
         return gate * x + (1 - gate) * self.attn[i](self.n1[i](x))
 
 
-class OneGated(Gated):
-    def forward(self, x):
-        return self.layer(0, x)
-
-
 class Stacked(Base):
     """Sums over an axis of their own."""
 
@@ -131,7 +126,10 @@ class Stacked(Base):
         return torch.stack([x, self.attn[i](self.n1[i](x))]).sum(0)
 
 
-@pytest.mark.parametrize(("model", "depth"), [(Gated, DEPTH), (OneGated, 1), (Stacked, DEPTH)])
+@pytest.mark.parametrize(("model", "depth"), [
+    (type("One", (Gated,), {"forward": lambda self, x: self.layer(0, x)}), 1),
+    (Gated, DEPTH), (Stacked, DEPTH),
+])  # fmt: skip
 def test_tokens_without_a_stream_have_no_verdict_and_a_reason(model, depth):
     report = diagnose(model(), make_tokens(), mechanisms=[])
     assert report.verdict.startswith("There is no verdict: no residual stream was found")
@@ -192,8 +190,7 @@ def test_the_layers_of_a_decoder_are_numbered_apart():
     decoder = [layer.index for layer in report.layers if layer.stack == "decoder"]
     assert min(decoder) == 0
     assert [x.map_similarity is None for x in report.layers] == [True, False] * 2
-    assert re.search(r"lowest of a layer is 0\.\d\d of uniform attention, in layer (enc|dec) \d",
-                     str(report))  # fmt: skip
+    assert re.search(r"of uniform attention, in layer (enc|dec) \d", str(report))
     assert "The encoder" in report.verdict
     assert "The decoder" in report.verdict
     assert "dec 0" in str(report)

@@ -147,10 +147,3 @@ def test_own_attention_takes_filters_and_tokens(dtype):
     names = [("GFSA", "w0"), ("GFSA", "w1"), ("GFSA", "wK"), ("FeatScale", "s"), ("FeatScale", "t")]
     assert found == {(mechanism, 1, name) for mechanism, name in names}
     assert model.blocks[1].attn.tokens is None
-
-
-def test_mechanisms_may_be_left_out_and_refused():
-    model, x = build(), torch.randn(B, N, DIM).double()
-    assert diagnose(model, x, mechanisms=[]).leverage is None
-    with pytest.raises(TypeError, match=r"diagnose\.mechanisms\[0\]"):
-        diagnose(model, x, mechanisms=[3])

@@ -43,8 +43,7 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_folder(bert) -> None:
     assert source.network(**batch).last_hidden_state.shape == (2, 5, 12)
     assert str(bert) in source.weights
     source.network.config.is_encoder_decoder = True
-    found = source.encode(["one two three", "two"])
-    assert torch.equal(found["decoder_attention_mask"], found["attention_mask"])
+    assert source.encode(["one two", "two"])["decoder_attention_mask"].sum(1).tolist() == [4, 3]
 
 
 @pytest.mark.parametrize(("model_type", "options", "shapes"), [

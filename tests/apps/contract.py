@@ -144,6 +144,5 @@ def stop_training(case: AppCase, folder: Path, step: int, *extra: str, **chosen:
 
 
 def find_run(folder: Path) -> Run:
-    """The one run in a folder."""
     (config,) = folder.rglob("config.yaml")
     return Run(config.parent)

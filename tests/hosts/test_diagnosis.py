@@ -184,7 +184,6 @@ def record_steps(model: nn.Module, case: Case) -> list[dict[str, Tensor]]:
 
 
 def truncate(x: Tensor, mask: Tensor | None) -> list[Tensor]:
-    """Return the valid tokens of each sample."""
     return list(x) if mask is None else [y[valid] for y, valid in zip(x, mask, strict=True)]
 
 

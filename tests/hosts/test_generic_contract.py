@@ -54,7 +54,6 @@ def test_identity_copies_and_detach_keep_the_output(case):
 
 
 def make_adapted(name: str) -> Case:
-    """Make a case of a model that has an adapter."""
     # where a window holds padding alone, transformers has no zero
     is_padded = name not in (*SLIDES, "vit", "wav2vec2")
     return Case(name, lambda _: build(name), None, partial(make_inputs, name, padded=is_padded))

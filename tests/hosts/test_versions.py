@@ -29,7 +29,6 @@ MODELS = {
 
 
 def build(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
-    """Return a model in float64 and its inputs."""
     model, inputs = (make() for make in MODELS[name])
     return model.double(), {
         key: x.double() if x.is_floating_point() else x for key, x in inputs.items()

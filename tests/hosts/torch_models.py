@@ -51,7 +51,6 @@ BUILDS = {
 
 
 def make_inputs(name: str) -> dict[str, Tensor]:
-    """Make two samples, as texts the second of which is padded, or as images."""
     torch.manual_seed(1)
     if name == "torchvision-vit":
         return {"x": torch.randn(2, 3, 12, 12).double()}

@@ -32,7 +32,6 @@ def build_points(kind=Points, **options) -> Points:
 
 
 def compute_test_loss(path, dim: int) -> float:
-    """Compute the mean loss over the test set with the weights of a checkpoint."""
     model = Classifier(Points.classes, dim)
     model.load_state_dict(torch.load(path, weights_only=True)["state_dict"])
     with torch.no_grad():

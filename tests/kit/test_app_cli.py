@@ -35,7 +35,6 @@ ADDED = ("callbacks", "logger", "plugins")  # to those of every run
 
 
 def build_trainer(folder, *flags: str):
-    """Return what Lightning's Trainer is given."""
     cli = AppCLI(APP, ["fit", *arguments(folder, *flags)])
     cli.trainer_class = lambda **options: options
     cli.build_all()

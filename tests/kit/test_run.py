@@ -3,9 +3,6 @@
 import copy
 import os
 import signal
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 
@@ -134,23 +131,6 @@ def test_a_folder_is_there_whole_or_not_at_all(tmp_path) -> None:
         assert write_folder_once(path, lambda new: (new / "a").write_text(content)) == path  # noqa: B023
     assert (path / "a").read_text() == "first"
     assert sorted(os.listdir(path.parent)) == ["data", "data.lock"]
-
-
-def test_processes_that_need_a_folder_wait_for_the_first(tmp_path) -> None:
-    begun, calls = threading.Barrier(2, timeout=10), []
-
-    def write(folder: Path) -> None:
-        calls.append(folder)
-        time.sleep(0.2)
-        (folder / "a").touch()
-
-    def call(_: int) -> Path:
-        begun.wait()
-        return write_folder_once(tmp_path / "data", write)
-
-    with ThreadPoolExecutor(2) as pool:
-        assert [*pool.map(call, range(2))] == [tmp_path / "data"] * 2
-    assert len(calls) == 1
 
 
 def test_the_next_call_removes_what_a_killed_process_left(tmp_path) -> None:

@@ -11,7 +11,6 @@ from experiment_kit.run import Run, describe_data, list_files
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    """Return a folder of two files in folders."""
     for name in ("train/a.txt", "test/b.txt"):
         path = tmp_path / "data" / name
         path.parent.mkdir(parents=True)
@@ -21,7 +20,6 @@ def data(tmp_path) -> Path:
 
 @pytest.fixture
 def run(tmp_path, data) -> Run:
-    """Return a run that has a checkpoint."""
     run = Run(tmp_path / "run")
     run.record_data([data])
     run.checkpoint_folder.mkdir()

@@ -13,7 +13,6 @@ from tests.kit.run_results import make_result, write_scalars
 
 
 def finish_run(run, experiment):
-    """Leave the files of a finished run."""
     seed = experiment.seed
     layer = {"hfc_lfc": 0.5 + seed, "token_cosine": 0.25, "effective_rank": 3.0}
     depth = {"depth": [{**layer, "hfc_lfc": 9.0}, layer], "response": [[1.0, 0.5, 0.2][: 2 + seed]]}

@@ -29,7 +29,6 @@ def test_a_distribution_for_every_token_is_no_answer() -> None:
 
 
 def write_run(folder, seed=0, name="one"):
-    """Leave the files of a finished run."""
     folder.mkdir()
     data = {"class_path": "D", "init_args": {"dataset_name": name}}
     config = {"seed_everything": seed, "data": data}

@@ -40,7 +40,6 @@ def finish_run(root, experiment, accuracy):
 
 @pytest.fixture(scope="module")
 def measured(spec, tmp_path_factory):
-    """Finish four runs; return their folder and their measurements."""
     root = tmp_path_factory.mktemp("runs")
     found = []
     for cell in spec.list_cells("small", "validation", [0, 1], [*ACCURACY], ["heartbeat"]):

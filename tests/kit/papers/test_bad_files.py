@@ -16,7 +16,6 @@ SPECTRAL = {"step": 5, "depth": [LAYER] * 3, "response": [[1.0, 0.5]] * 2}
 
 @pytest.fixture
 def measured(spec, tmp_path):
-    """Finish the runs of two cells; return both by the experiment of the cell."""
     cells = spec.list_cells("small", "validation", [0], ["transformer", "gfsa"], ["heartbeat"])
     runs = {}
     for i, cell in enumerate(cells):

@@ -10,7 +10,6 @@ PLAIN, SCALED = "baseline-cait_xxs", "attnscale-cait_xxs"
 
 
 def measure(table, *runs):
-    """Make the results of rows, columns, seeds and values."""
     names = ("row", "column", "seed", "value")
     return make_results(*(dict(zip(names, run, strict=True)) for run in runs), table=table)
 

@@ -30,7 +30,6 @@ def cell(spec):
 
 @pytest.fixture
 def folder(cell, tmp_path):
-    """Finish a run that wrote all its files."""
     folder = tmp_path / "runs/sequence/heartbeat-uea/gfsa/seed-0-0123456789"
     folder.mkdir(parents=True)
     run = Run(folder)

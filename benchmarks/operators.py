@@ -6,13 +6,7 @@ from typing import NamedTuple
 import timm
 import torch
 from attention_core import GFSA, AttnScale, CenteredAttention, Plain, Softmax, attach
-from measure import (
-    Step,
-    compare_with_aim,
-    format_noise,
-    measure_peak,
-    measure_steps,
-)
+from measure import Step, compare_with_aim, format_noise, measure_peak, measure_steps
 from published import PublishedGFSA
 from rich.table import Table
 from torch import Tensor, nn

@@ -71,7 +71,7 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
     with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
         data.read_files([root / "named.txt"])
     for name in ("mine.csv", "mine.tsv"):
-        with pytest.raises(UserError, match=f"{name} is no list of texts: write one in a line"):
+        with pytest.raises(UserError, match=f"{name} may have a header or labels: write a .txt"):
             data.read_files([root / name])
     (root / "named.txt").write_text("a b\n  a b \n")
     single = CsvText(file="mine.csv", architecture="gpt2")  # whose tokens have the spaces

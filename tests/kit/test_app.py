@@ -79,8 +79,10 @@ def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, cap
                 for run in (once, long))  # fmt: skip
     assert all(map(torch.equal, one.values(), two.values()))
     assert (once.hash, once.read_result()["epochs"]) == (long.hash, 3)
-    with pytest.raises(SystemExit):
-        run_app(APP, ["test", str(short.folder / "checkpoints")])
+    path = short.folder / "config.yaml"
+    path.write_text(path.read_text().replace("max_epochs: 1", "max_epochs: 2"))
+    run_app(APP, ["fit", str(short.folder), TRUST])
+    assert "its config.yaml was edited" in capsys.readouterr().out
 
 
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:

@@ -17,7 +17,7 @@ CONFIG = {
     "run": {"data": "jv", "backbone": "uea", "method": "gfsa", "profile": "small", "folder": "r"},
     "trainer": {"max_epochs": 3, "devices": 1, "limit_train_batches": 3, "accelerator": "cpu"},
     "model": {"filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 3}}},
-    "data": {"class_path": "attention_x.UEA", "init_args": {"data_dir": None, "num_workers": 0}},
+    "data": {"class_path": "attention_nlp.UEA", "init_args": {"data_dir": None, "num_workers": 0}},
     "spectral": {"every_n_steps": 50},
 }
 
@@ -53,7 +53,7 @@ def test_what_can_change_the_result_makes_another_run(path, value, is_other) -> 
 
 def test_one_batch_and_all_batches_are_two_runs_and_so_are_two_folders_of_own_data() -> None:
     one, everything = (hash_with("trainer.limit_train_batches", x) for x in (1, 1.0))
-    mine = [{"class_path": "mine.Data", "init_args": {"data_dir": name}} for name in "ab"]
+    mine = [{"class_path": "attention_mine.Data", "init_args": {"data_dir": name}} for name in "ab"]
     assert one != everything
     assert hash_with("data", mine[0]) != hash_with("data", mine[1])
 

@@ -136,7 +136,7 @@ class SpeechRecognizer(AttentionModule):
         self.word_errors.reset()
 
     def on_fit_start(self) -> None:
-        """Refuse what testing could not use, long speech or language model, before the epochs."""
+        """Refuse speech or a language model that testing cannot use, before training begins."""
         super().on_fit_start()
         trainer: Any = self.trainer
         if splits := getattr(trainer.datamodule, "utterances", {}):

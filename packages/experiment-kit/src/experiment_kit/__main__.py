@@ -87,7 +87,8 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         else:
             given.append(argument)
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
-    given = [re.sub(r"^--(method|seed)=", r"--\1s=", argument) for argument in given]
+    plural = "|".join(n for n in ("method", "seed") if f"{n}s" in parameters)
+    given = [re.sub(rf"^--({plural})=", r"--\1s=", a) if plural else a for a in given]
     lists = r"^--(methods|seeds|rows|columns)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python

@@ -66,7 +66,7 @@ class AppSpec:
         contents = {
             key: _hash_file(path.resolve(), path.stat().st_mtime_ns)
             for key, name in named.items()
-            if name and (path := Path(name)).is_file()
+            if isinstance(name, str) and name and (path := Path(name)).is_file()
         }
         start = contents.pop("start", None)
         identified = {**config, "start": start, "files": contents or None}

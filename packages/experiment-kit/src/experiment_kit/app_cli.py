@@ -182,15 +182,16 @@ class AppCLI(LightningCLI):
         seed_everything(self.settings.seed_everything, workers=True)
         with self.restrict(), explain_absent_size(self.app.links):
             super().instantiate_classes()
-        if self.subcommand != "fit" and not any(a.startswith("--data") for a in self.arguments):
-            self.check_own_data(self.run, self.datamodule)
+        given = [a for a in self.arguments if a.startswith(("--data", "-c=", "--config="))]
+        if self.subcommand != "fit" and len(given) <= bool(self.source):  # RUN is a config
+            self.check_own_data(self.run, lambda: self.datamodule)
 
-    def check_own_data(self, run: Run, data: Any) -> None:
+    def check_own_data(self, run: Run, make_data: Callable[[], Any]) -> None:
         """Raise UserError if a run had other data; published data stays as it is."""
-        if self.settings.run.data in self.app.downloads or not hasattr(data, "list_data_files"):
+        if self.settings.run.data in self.app.downloads:
             return
         try:
-            paths = data.list_data_files()
+            paths: Sequence[Path] = getattr(make_data(), "list_data_files", tuple)()
         except UserError:  # they are gone, and the result stays
             return
         run.check_data(paths)

@@ -144,7 +144,7 @@ def flatten_row(row: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, 
 
 def read_option(config: Any, key: str) -> Any:
     """Return the value under a dotted key; None where there is none."""
-    return reduce(lambda part, name: (part or {}).get(name), key.split("."), config)
+    return reduce(lambda x, k: x.get(k) if hasattr(x, "get") else None, key.split("."), config)
 
 
 def match_names(pattern: str, name: str) -> bool:

@@ -37,11 +37,7 @@ from experiment_kit.training.checkpoints import explain_failure
 LENGTHS = ("max_epochs", "max_steps", "min_epochs", "min_steps", "max_time")
 REFUSED = {  # flags of the Trainer -> the values that act, and what to use instead of others
     "default_root_dir": ((None,), "a run has its own folder below run.folder: name that one"),
-    "enable_checkpointing": (
-        (None, True),
-        "a run goes on from its checkpoints; --checkpoint.every_n_minutes=null leaves those at the"
-        " end of an epoch, and --trainer.fast_dev_run=1 leaves nothing",
-    ),
+    "enable_checkpointing": ((None, True), "a run resumes by them; fast_dev_run=1 leaves nothing"),
     "barebones": ((False,), "speed is measured by allpass efficiency"),
     "model_registry": ((None,), "nothing is uploaded: share the folder of the run"),
 }
@@ -71,7 +67,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
             print(f"already finished: {run.folder}")
             return None
         if fitting and cli.source and patches.is_first_process():
-            copy_last_state(Run(cli.source), run, cli.export_config())
+            copy_last_state(cli.app, Run(cli.source), run, cli.export_config())
         settings.weights_only = True
         settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
@@ -108,8 +104,7 @@ def check_flags(options: Any) -> None:
         if isinstance(options[name], int | float) and options[name] <= 0:
             raise UserError(f"trainer.{name} must be above 0, got {options[name]}")
     if re.search("spawn|fork|notebook", str(options["strategy"])):
-        text = "processes that are forked within a run do not return its scores: take ddp"
-        raise UserError(f"trainer.strategy: {text}, or ModelParallelStrategy")
+        raise UserError("trainer.strategy: processes that are forked return no scores: take ddp")
 
 
 def check_given_files(cli: AppCLI) -> None:
@@ -119,14 +114,13 @@ def check_given_files(cli: AppCLI) -> None:
     data = cli.settings.data
     kind: Any = locate(data.class_path)
     if hasattr(kind, "list_data_files"):
-        cli.check_own_data(cli.run, kind(**data.init_args.as_dict()))
+        cli.check_own_data(cli.run, partial(kind, **data.init_args.as_dict()))
 
 
 def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
     """Return the checkpoint to resume from, to start from, or to evaluate."""
     if fitting and given == "best":
-        text = "ckpt_path best has weights alone: leave it out, to go on from the last state"
-        raise UserError(text)
+        raise UserError("ckpt_path best has weights alone: leave it out, to go on where it ended")
     path = None if given in (None, "best", "last") else given
     if path and not is_whole_checkpoint(Path(path), resumable=fitting):
         remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
@@ -145,13 +139,19 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
     return str(found)
 
 
-def copy_last_state(source: Run, run: Run, config: Mapping[str, Any]) -> None:
+def copy_last_state(app: AppSpec, source: Run, run: Run, config: Mapping[str, Any]) -> None:
     """Let a run start from the last state of the shorter run whose config it was made from."""
     step = source.find_latest_step()
     if source.hash == run.hash or step is None or run.find_latest_step() is not None:
         return
     shorter = read_mapping(source.folder / "config.yaml", "", yaml.safe_load) or {}
-    if reason := explain_difference(shorter, config):
+    is_edited = app.find_run(shorter).hash != source.hash
+    reason = "its config.yaml was edited" if is_edited else explain_difference(shorter, config)
+    path = source.find_newest_checkpoint() if source.has_result else None
+    state = torch.load(path, map_location="cpu", weights_only=True) if path else {}
+    loops = state.get("loops", {}).get("fit_loop", {}).get("epoch_loop.batch_progress", {})
+    is_apart = "averaging_state" in state or not loops.get("is_last_batch", True)
+    if reason := reason or "it averaged its weights, or ended within an epoch" * is_apart:
         print(f"{run.folder} starts from nothing, not from {source.folder}: {reason}")
         return
     with suppress(FileNotFoundError):  # first, so that other data is found

@@ -64,11 +64,8 @@ def split_list(value: Sequence[str] | str) -> list[str]:
 
 def describe_version(package: str) -> str:
     """Return the versions of an imported package and of the packages that it uses."""
-    versions = {
-        package: getattr(sys.modules[package], "__version__", "?"),
-        **_find_versions(PACKAGES),
-    }
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
+    found = {package: getattr(sys.modules[package], "__version__", "?"), **_find_versions(PACKAGES)}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def _find_versions(names: Iterable[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ _NO_MEMORY = re.compile("allocate memory|out of memory", re.IGNORECASE)  # as to
 _FRAME = ("Parser key", "Does not validate", "Subtypes:", "Errors:", "Given value", "Check the doc",
           "Problem with", "Expected a path but", "Expected a <class 'NoneType'>",
           "You can update Transformers")  # fmt: skip
-OURS = ("attention_", "experiment_kit")
+OURS = re.compile(r"(attention_(core|graph|nlp|sequence|speech|vision)|experiment_kit)\b")
 EXIT_STATUS = 75  # a signal ended the run; EX_TEMPFAIL of sysexits.h: try again later
 
 
@@ -84,7 +84,7 @@ def find_own_line(error: BaseException | None) -> str:
         return own
     for frame, line in reversed(frames):
         root, file = frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename
-        is_known = root.startswith(OURS) or root in sys.stdlib_module_names
+        is_known = OURS.match(root) or root in sys.stdlib_module_names
         if not is_known and "site-packages" not in file:
             return f" ({type(error).__name__} in {file}, line {line})"
     return ""
@@ -124,7 +124,7 @@ def summarize_parser_error(text: str) -> str:
     reason = re.split(r"\.? Got value: Namespace", told[-1].removeprefix("- "))[0]
     reason = re.sub(r"a typing\.Literal\[.*\]", " or ".join(choices), reason)
     reason = re.split(r'Parser key "[^"]+":|callable class: |WeightsUnpickler error: ', reason)[-1]
-    given = re.findall(r"Given value: (?!Namespace|NestedArg)(.+)", text)
+    given = re.findall(r"Given value: (?!\[?Namespace|NestedArg)(.+)", text)
     reason += f". Given value: {given[-1]}{suggest_name(given[-1], choices)}" if given else ""
     return shorten_text(": ".join(filter(None, [".".join(keys), reason.strip()])), 300)
 

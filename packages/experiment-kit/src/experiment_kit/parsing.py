@@ -217,7 +217,7 @@ class ConfigParser(LightningArgumentParser):
         return config
 
 
-def save_plain_hyperparameters(module: HyperparametersMixin, ignore: Sequence[str] = ()) -> None:
+def save_plain_hyperparameters(module: HyperparametersMixin, logger: bool = True) -> None:
     """Save the arguments of the `__init__` that runs, as `save_hyperparameters` does, as data.
 
     `load_from_checkpoint` builds objects again from `class_path` and `init_args`. What has no such
@@ -225,14 +225,14 @@ def save_plain_hyperparameters(module: HyperparametersMixin, ignore: Sequence[st
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*is an instance of `nn.Module`")
-        module.save_hyperparameters(ignore=list(ignore), frame=inspect.currentframe().f_back)  # type: ignore[union-attr]
+        module.save_hyperparameters(logger=logger, frame=inspect.currentframe().f_back)  # type: ignore[union-attr]
     plain: dict[str, Any] = {"_instantiator": _INSTANTIATOR}
     for name, value in list(module.hparams.items()):
         try:
             plain[name] = describe_value(value)
         except (TypeError, ValueError):  # a class of C has no signature
             del module.hparams[name]
-    module.save_hyperparameters(plain)
+    module.save_hyperparameters(plain, logger=logger)
 
 
 def describe_value(value: Any) -> Any:

@@ -79,7 +79,7 @@ def select_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what can change the result: no paths of our data, devices, loggers or workers."""
     trainer, data = (_drop_keys(config.get(key), _IGNORED[key]) for key in ("trainer", "data"))
     if "init_args" in data:
-        is_ours = data.get("class_path", OURS[0]).startswith(OURS)  # its name says what it reads
+        is_ours = OURS.match(data.get("class_path", "experiment_kit"))  # its name tells its files
         ignored = _IGNORED["data"] - ({"data_dir"} if not is_ours else set())
         data["init_args"] = _drop_keys(data["init_args"], ignored)
     return {**{key: config.get(key) for key in _HASHED}, "trainer": trainer, "data": data}
@@ -160,8 +160,8 @@ class Run:
     def from_config(cls, app: str, config: Mapping[str, Any]) -> "Run":
         """Return the run of a merged config, a plain mapping."""
         name = RunName(**config["run"])
-        experiment = Path(name.folder) / app / f"{name.data}-{name.backbone}" / name.method
-        return cls(experiment / f"seed-{config['seed_everything']}-{config_hash(config)}")
+        task = Path(name.folder).expanduser() / app / f"{name.data}-{name.backbone}"
+        return cls(task / name.method / f"seed-{config['seed_everything']}-{config_hash(config)}")
 
     @property
     def hash(self) -> str:
@@ -208,8 +208,9 @@ class Run:
         if (ended or self.find_latest_step() is not None) and (change := self.diff_data(found)):
             state = "is finished" if ended else "began"
             raise UserError(
-                f"{self.folder} {state} with other data: {change} since it started: restore it,"
-                " move the folder of the run away to train it anew, or give another run.folder"
+                f"{self.folder} {state} with other data: {change} since it started: restore it, or"
+                " train anew in another run.folder, or delete the run's data.json if classes,"
+                " vocabulary and splits are still those of the run"
             )
         return found
 

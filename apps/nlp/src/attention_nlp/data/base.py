@@ -54,7 +54,6 @@ class LanguageData(SplitDataModule):
     }
     FILE_SPLITS: ClassVar[Sequence[str]] = ("train", "dev")
     LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
-    UNSAVED_ARGUMENTS = ("vocab_size",)  # pretrained weights have their own
 
     def __init__(
         self,
@@ -230,7 +229,9 @@ class LanguageData(SplitDataModule):
         count, names, examples = self.count_fields(), [], []
         for path in files:
             if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
-                raise UserError(f"{path} is no list of texts: write one in a line, without labels")
+                between = ", with a tab between its texts" * (count > 1)
+                raise UserError(f"{path} may have a header or labels: write a .txt file with one "
+                                f"sample a line{between}")  # fmt: skip
             for number, line in enumerate(read_lines(path), 1):
                 if not line.strip():
                     continue

@@ -18,7 +18,6 @@ class SequenceData(SplitDataModule):
     """Sequences (B, N, F), or ids (B, N); their mask, True where a step is valid; labels (B,)."""
 
     LINKED_SIZES: ClassVar[Sequence[str]] = SequenceInfo._fields
-    UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ("max_length",)  # the model is given its value
 
     num_features: int
     num_classes: int

@@ -36,8 +36,6 @@ class Transcripts(SplitDataModule):
             openslr.org, in DATA_DIR, with 40,418,260 lines; null is none.
     """
 
-    UNSAVED_ARGUMENTS = ("speech",)
-
     def __init__(
         self,
         speech: SpeechData,

@@ -40,7 +40,6 @@ class VisionData(SplitDataModule):
 
     DATASETS: ClassVar[Mapping[str, ImageInfo]] = {}
     LINKED_SIZES = ("num_classes", "image_size")
-    UNSAVED_ARGUMENTS = ("image_size",)  # may be null; the model receives the data's own size
     num_classes: int
     image_size: int
 

@@ -215,8 +215,8 @@ class ImageFolder(ImageFolders):
             mixed = len(found) == 1 and any(count_images(root / name) for name in others)
             if mixed and not self.chosen:
                 raise UserError(
-                    f"{root} has {format_names(others)} beside {found['train'].name}: name the"
-                    " classes in a file for data.classes, or move those that are none"
+                    f"{root} has {format_names(others)} beside {found['train'].name}: name all that"
+                    " are classes in a file for data.classes, or move the others elsewhere"
                 )
             if "test" not in found and "val" in found:
                 found["test"] = found.pop("val")

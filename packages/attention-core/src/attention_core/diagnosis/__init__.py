@@ -2,5 +2,3 @@
 
 from attention_core.diagnosis.diagnose import diagnose
 from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
-
-__all__ = ["Diagnosis", "LayerDiagnosis", "Leverage", "TokenMeasures", "diagnose"]

@@ -1,5 +1,6 @@
 """A callback of transformers' Trainer that diagnoses a model in training."""
 
+from inspect import signature
 from typing import Any
 
 import torch
@@ -36,9 +37,11 @@ class SmoothingCallback(transformers.TrainerCallback):
         device = next(network.parameters()).device
         with torch.random.fork_rng(devices=[]):  # a loader draws a seed
             batch = next(iter(eval_dataloader)).items()
+        named = signature(network.forward).parameters  # a loss outside of it takes the labels
         inputs = {
             name: x[: self.samples].to(device) if isinstance(x, torch.Tensor) else x
             for name, x in batch
+            if "label" not in name or name in named
         }
         report = self.reports[state.global_step] = diagnose(network, inputs, measures="light")
         self.trainer.log({

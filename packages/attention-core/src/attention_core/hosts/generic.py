@@ -6,10 +6,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import (
     NUM_HEADS_NAMES,
     Filtered,
     check_self_attention,
+    find_active,
     find_num_heads,
 )
 from attention_core.hosts.hook_points import find_import_path
@@ -44,8 +46,9 @@ class FilteredForward(Filtered):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the host's forward with its map filtered."""
         named = dict(zip(self.forward_args, args, strict=False)) | kwargs
-        others = (x for name in CROSS_ARGS if isinstance(x := named.get(name), Tensor))
-        check_self_attention(next(iter(named.values())), *others)
+        others = [x for name in CROSS_ARGS if isinstance(x := named.get(name), Tensor)]
+        if others and not isinstance(find_active(self.filter), Plain):
+            check_self_attention(named.get(self.forward_args[0], others[0]), *others)
         return self.run_filtered(None, args, kwargs)
 
     def run_filtered(self, make_cached: Any, args: Any, kwargs: Any) -> Any:

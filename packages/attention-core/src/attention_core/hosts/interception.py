@@ -63,9 +63,8 @@ class FilterMap(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.make_cached, self.x, self.kernel = make_cached, x, getattr(module, "kernel", None)
-        self.module, self.owner = module, module.host_class.__name__
-        self.products, self.formed, self.addends = products, formed, addends
-        self.state = _read_autograd_state()
+        self.module, self.products, self.formed, self.addends = module, products, formed, addends
+        self.owner, self.state = module.host_class.__name__, _read_autograd_state()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -150,7 +149,8 @@ class FilterMap(TorchFunctionMode):
         *leading, query, key = [*map_axes]
         v_order, y_order = ([*leading, axis, *{*v_axes} - {*map_axes}] for axis in (key, query))
         formed = self._find_formed(A)
-        if formed is None or (sorted(v_axes), sorted(y_axes)) != (sorted(v_order), sorted(y_order)):
+        fits = (sorted(v_axes), sorted(y_axes)) == (sorted(v_order), sorted(y_order))
+        if formed is None or formed.is_transposed or not fits or len(v_order) != A.ndim:
             raise ValueError(
                 f"{self.owner} applies its map by einsum({equation!r}), which no filter follows: "
                 "write it as '...ij,...jd->...id'"

@@ -14,11 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import (
-    Filtered,
-    check_self_attention,
-    form_filtered_map,
-)
+from attention_core.hosts.adapter import Filtered, check_self_attention, form_filtered_map
 from attention_core.hosts.generic import make_generic_adapter
 from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.kernels.common import apply_kernel, postprocess

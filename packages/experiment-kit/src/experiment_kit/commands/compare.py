@@ -57,7 +57,7 @@ def train_methods(app: str, **options: Any) -> None:
     if len(chosen.experiments) > 1 or chosen.dry_run or chosen.launcher != "local":
         run_comparison(chosen)
         return
-    own = [*chosen.experiments[0].arguments(), f"--run.folder={chosen.folder}"]
+    own = chosen.experiments[0].arguments(chosen.folder)
     os.execv(sys.executable, [sys.executable, "-m", f"attention_{app}", "fit", *own])
 
 
@@ -99,8 +99,9 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
 
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
-    """Raise UserError where the data is not here, unless an argument is about it."""
-    experiments = [e for e in experiments if "--data." not in " ".join(e.args)]
+    """Raise UserError where the data is not here, unless an argument says where it is."""
+    place = re.compile(r"--data\.\S*(dir|file|folder|index|class_path|dataset_name)\b")
+    experiments = [e for e in experiments if not place.search(" ".join(e.args))]
     for (_, data), reason in find_absent_data(experiments).items():
         raise UserError(f"{data} is not here: {reason}")
 
@@ -125,8 +126,9 @@ def show_comparison(
     """Print the table of the finished runs, and write the page beside their folders."""
     first, console = next(iter(runs)), options.console
     known = read_mapping(runs[first].folder / "data.json", "delete it") or {}
-    for folder in (run.folder for run in runs.values() if known and run.diff_data(known)):
-        print(f"warning: {folder} had other data than {runs[first].folder}")
+    for run in runs.values() if known else ():
+        if change := run.diff_data(known):
+            print(f"warning: {run.folder} had other data than others: {change}", file=sys.stderr)
     records = [
         record
         for e, run in runs.items()

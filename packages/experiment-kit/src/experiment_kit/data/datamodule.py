@@ -36,8 +36,7 @@ class SplitDataModule(LightningDataModule):
     - `read_files` and `label_names`, for predictions of files that a user names;
     - `count_samples`, if a paper prints the sizes of the data set;
     - `list_data_files`, if `find_data` returns less or more than what is read;
-    - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model;
-    - `UNSAVED_ARGUMENTS`: arguments that have another value than the model's of the same name.
+    - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model.
 
     Args:
         dataset_name: Name of the data set.
@@ -55,7 +54,6 @@ class SplitDataModule(LightningDataModule):
         "fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",),
     }  # fmt: skip
     LINKED_SIZES: ClassVar[Sequence[str]] = ()
-    UNSAVED_ARGUMENTS: ClassVar[Sequence[str]] = ()
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class SplitDataModule(LightningDataModule):
             raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
         check_at_least(1, batch_size=batch_size)
         check_at_least(0, num_workers=num_workers)
-        save_plain_hyperparameters(self, self.UNSAVED_ARGUMENTS)
+        save_plain_hyperparameters(self, logger=False)  # the model may have one of the same name
         self.dataset_name, self.data_dir, self.protocol = dataset_name, data_dir, protocol
         self.val_fraction, self.seed = val_fraction, seed
         self.batch_size, self.num_workers = batch_size, num_workers
@@ -184,7 +182,7 @@ def check_at_least(low: int, **arguments: int | None) -> None:
 
 def find_data_root(data_dir: str | None) -> Path | None:
     """Return the folder of local data: the argument, else DATA_DIR, else None."""
-    root = data_dir or os.environ.get("DATA_DIR") or None
+    root = os.path.expanduser(data_dir or os.environ.get("DATA_DIR") or "") or None
     if root is not None and not Path(root).is_dir():
         raise UserError(f"DATA_DIR {root} is not a folder")
     return None if root is None else Path(root)

@@ -9,12 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from experiment_kit.run_files import (
-    has_content,
-    is_hidden,
-    write_atomically,
-    write_folder_once,
-)
+from experiment_kit.run_files import has_content, is_hidden, write_atomically, write_folder_once
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
 _BLOCK = 1 << 24  # bytes that are read at once

@@ -206,7 +206,7 @@ def build_run(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
         cli = AppCLI(load_app(app), ["fit", "-c", str(config)])
         seed_everything(cli.settings.seed_everything, workers=True, verbose=False)
         model, data = cli.build_model_and_data()
-    cli.check_own_data(Run(folder), data)  # class names and vocabulary are read from it
+    cli.check_own_data(Run(folder), lambda: data)  # class names and vocabulary are read from it
     model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     data.prepare_data()
     return model, data

@@ -41,6 +41,7 @@ class SelfAttention(nn.Module):
         dropout: Rate on A, of a softmax alone, with a new mask for each application.
         float32: Keep kernel and filter in single precision under autocast, as LRA's code does.
 
+    >>> import torch
     >>> from attention_core import GFSA
     >>> SelfAttention(8, num_heads=2, filter=GFSA)(torch.randn(3, 5, 8)).shape
     torch.Size([3, 5, 8])
@@ -126,6 +127,7 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Source: eq. 12 of https://arxiv.org/abs/2505.08516
 
+    >>> import torch
     >>> from attention_core import AGF
     >>> layer = SelfAttention(8, 2, kernel=lambda dim, num_heads: AGF(dim, num_heads, gamma=0.1))
     >>> with penalties(layer) as terms:

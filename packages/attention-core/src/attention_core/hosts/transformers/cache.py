@@ -147,6 +147,4 @@ class CachedOperator:
         raise ValueError("a filter that forms the map cannot use a cache: set use_cache=False")
 
     def _prepend_past(self, x: Tensor) -> Tensor:
-        if x is self.new:
-            return self.values
-        return self.rows.prepend_past(x, self.values.shape[-2])
+        return self.values if x is self.new else self.rows.prepend_past(x, self.values.shape[-2])

@@ -75,6 +75,7 @@ SEQUENCE = AppCase(
     | {
         "--data.init_args.batch_size=0": "data.batch_size must be at least 1, got 0",
         "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
+        "--data.init_args.protocol=null": "data.protocol, val_fraction, batch_size, num_workers",
         "--model.num_heads=7": "dim must be a multiple of num_heads, got 16 and 7",
         "--data.init_args.dataset_name=Nothing": "no Nothing/Nothing_TRAIN.ts in this package",
         "--data.init_args.data_dir=/nowhere": "DATA_DIR /nowhere is not a folder",

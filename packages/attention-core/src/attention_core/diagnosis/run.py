@@ -123,7 +123,9 @@ class PlannedRun:
     def choose_size(self, limit: float = inf) -> int:
         """Return the number of samples of a slice: all where the axis of samples is unknown."""
         whole, layers = self.inputs.num_samples, self.plan.layers
-        if any(x.is_sequence_first or x.num_samples % whole for x in layers):
+        tensors = (x for x in self.inputs.args if isinstance(x, Tensor) and x.ndim)
+        is_joined = any(len(x) not in (1, whole) for x in tensors)  # as the bonds of graphs
+        if is_joined or any(x.is_sequence_first or x.num_samples % whole for x in layers):
             return whole
         largest = max(prod(layer.call.shape) for layer in layers)
         return int(max(1, min(whole, limit, MAX_MAP_ENTRIES * whole // largest)))

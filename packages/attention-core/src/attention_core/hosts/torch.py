@@ -106,9 +106,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
 
     def _batch(self, x: Tensor) -> Tensor:
         """Return tokens as (B, N, E)."""
-        if x.ndim == 2:
-            return x.unsqueeze(0)
-        return x if self.batch_first else x.transpose(0, 1)
+        return x.unsqueeze(0) if x.ndim == 2 else x if self.batch_first else x.transpose(0, 1)
 
 
 def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:

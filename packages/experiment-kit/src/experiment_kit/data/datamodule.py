@@ -68,6 +68,8 @@ class SplitDataModule(LightningDataModule):
         super().__init__()
         if self.DATASETS:
             check_one_of("dataset_name", dataset_name, self.DATASETS)
+        if None in (protocol, val_fraction, batch_size, num_workers):
+            raise ValueError("data.protocol, val_fraction, batch_size, num_workers are never null")
         if not 0 < val_fraction < 1:
             raise ValueError(f"data.val_fraction must be in (0, 1), got {val_fraction}")
         check_at_least(1, batch_size=batch_size)

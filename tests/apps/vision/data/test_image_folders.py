@@ -208,7 +208,7 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> 
     ("seg_train/seg_train/ seg_test/", "photos/seg_train has one class"),
     ("photos/", "photos has one class: name a folder of two or more"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
-    ("car/ train/", "photos has car beside train: name the classes in a file for data.classes"),
+    ("car/ train/", "photos has car beside train: name all that are classes in a file"),
     ("fold1/ fold2/", "photos has cat, dog in most of its folders: if fold1, fold2 are"),
 ])  # fmt: skip
 def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> None:

@@ -50,7 +50,7 @@ def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
 ):
     compare("plain", "gfsa")
     text, errors = capsys.readouterr()
-    warned = re.findall(r"^warning: .*/(\w+)/seed-.* had other data than others", errors, re.M)
+    warned = re.findall(r"^warning: .*/(\w+)/seed-.* was trained on other data", errors, re.M)
     assert warned == ["gfsa", "gfsa"]
     lines = text.splitlines()
     head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)

@@ -128,7 +128,7 @@ def show_comparison(
     known = read_mapping(runs[first].folder / "data.json", "delete it") or {}
     for run in runs.values() if known else ():
         if change := run.diff_data(known):
-            print(f"warning: {run.folder} had other data than others: {change}", file=sys.stderr)
+            print(f"warning: {run.folder} was trained on other data: {change}", file=sys.stderr)
     records = [
         record
         for e, run in runs.items()

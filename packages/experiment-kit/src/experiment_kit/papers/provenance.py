@@ -43,7 +43,8 @@ def publish_runs(folders: Iterable[Path], out: Path) -> None:
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         if new:
             ordered = sorted(runs.values(), key=lambda run: [str(run.get(k, "")) for k in NAMES])
-            lines = (json.dumps(run, ensure_ascii=False) + "\n" for run in ordered)
+            encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+            lines = (encode(run) + "\n" for run in ordered)
             write_atomically(path, "".join(lines))
 
 

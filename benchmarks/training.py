@@ -14,6 +14,7 @@ from attention_sequence.data import UEA
 from attention_sequence.module import SequenceClassifier
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import RunLogger, default_callbacks
+from experiment_kit.training.checkpoints import CheckpointOptions, PreemptionHandler
 from experiment_kit.training.lightning_patches import AtomicCheckpointIO
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -92,7 +93,8 @@ def train_by_lightning(data: UEA, device: str, quick: bool, callbacks: Callbacks
 
 
 def list_callbacks(run: Run) -> list[Callback]:
-    return default_callbacks(run, 0, "val/accuracy")
+    made = CheckpointOptions(), PreemptionHandler()
+    return default_callbacks(run, 0, "val/accuracy", *made)
 
 
 def build_tables(device: str, quick: bool) -> list[Table]:

@@ -1,6 +1,7 @@
 """What every test may rely on: one thread, a fresh seed, few and reproducible random examples."""
 
 import gc
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from experiment_kit.errors import exit_on_user_error
 from hypothesis import settings
 
 gc.disable()  # until all tests are imported
+os.environ.pop("DATA_DIR", None)
 
 # a shell starts background jobs without Ctrl-C, and nohup without SIGHUP; tests send both to
 # their processes

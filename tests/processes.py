@@ -16,14 +16,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import torch
+from experiment_kit.__main__ import main
 from lightning_utilities.core.rank_zero import rank_zero_only
 
 NEEDS_SPAWN = sys.platform != "linux" or torch.accelerator.is_available()
 HUNG = 124  # exit status of a process that had to be killed, as of timeout(1)
 CONTEXT = multiprocessing.get_context("spawn" if NEEDS_SPAWN else "fork")
+
+
+def run_allpass(*words: str) -> None:
+    """Run a command line of allpass in this process."""
+    with patch.object(sys, "argv", ["allpass", *words]):
+        main()
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import json
 import pydoc
 import re
 import shutil
-import sys
 from argparse import ArgumentError
 from collections.abc import Iterator
 from functools import cache
@@ -21,7 +20,6 @@ import soundfile
 import torch
 import yaml
 from attention_core import diagnose
-from experiment_kit.__main__ import main
 from experiment_kit.app_files import ROW
 from experiment_kit.commands import disagreements
 from experiment_kit.diagnosis.model_sources import load_model, load_run
@@ -30,12 +28,14 @@ from experiment_kit.launch.overlays import KINDS
 from experiment_kit.launch.plan import answer_batches, load_app
 from experiment_kit.papers.figures import DrawnModel
 from experiment_kit.run import Run
-from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.callbacks import LambdaCallback
 from PIL import Image
 
 from tests.apps.cases import CASES
 from tests.apps.contract import AppCase, find_run, stop_training
 from tests.apps.settings import list_values
+from tests.processes import run_allpass
 from tests.robustness.compare_runs import compare_runs
 
 REPOSITORY = Path.cwd()
@@ -55,41 +55,31 @@ def by_app(values: Any = None) -> list[Any]:
 
 
 def overlays(case: AppCase) -> list[str]:
-    return [f"{kind}/{name}" for kind in KINDS for name in case.names(kind)]
-
-
-def per_dataset(case: AppCase) -> list[str]:
-    """Overlays that have settings by data set, each with every pattern that it names."""
+    """Overlays, and each with every pattern that it has settings for."""
     found = []
-    for overlay in overlays(case):
-        rows = case.read(*overlay.split("/")).get("at", {})
-        found += [f"{overlay}/{p.strip()}" for row in rows for p in row.split(",")]
+    for kind in KINDS:
+        for name in case.names(kind):
+            rows = case.read(kind, name).get("at", {})
+            found += [f"{kind}/{name}/{p.strip()}" for row in rows for p in row.split(",")]
+            found.append(f"{kind}/{name}")
     return found
 
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(overlays))
-def test_every_overlay_parses_and_asks_for_nothing_that_lightning_refuses(
-    case: AppCase, overlay: str
-) -> None:
+def test_every_overlay_parses_for_each_data_set_that_it_names(case: AppCase, overlay: str) -> None:
     """A fused optimizer unscales gradients itself, after they would have been clipped."""
-    kind, name = overlay.split("/")
-    parsed = case.parse(**{kind: name})
-    assert kind == "recipe" or parsed.run[kind] == name
-    fused, trainer = parsed.model.optimizer.init_args.get("fused"), parsed.trainer
-    assert not (fused and trainer.gradient_clip_val and "mixed" in str(trainer.precision))
-
-
-@pytest.mark.parametrize(("case", "overlay"), by_app(per_dataset))
-def test_the_settings_of_every_data_set_parse(case: AppCase, overlay: str) -> None:
     kind, name, *patterns = overlay.split("/")
     chosen = {
         part: fnmatch.filter(case.names(part), pattern)[0]
         for part, pattern in zip(ROW, patterns, strict=False)
         if pattern != "*"  # then one that suits the others
     }
-    run = case.parse(**{kind: name, **chosen}).run
-    assert run.data == chosen.get("data", run.data)
-    assert patterns[0] in case.names("data") or "*" in patterns[0]
+    parsed = case.parse(**{kind: name, **chosen})
+    assert kind == "recipe" or parsed.run[kind] == name
+    assert parsed.run.data == chosen.get("data", parsed.run.data)
+    assert not patterns or patterns[0] in case.names("data") or "*" in patterns[0]
+    fused, trainer = parsed.model.optimizer.init_args.get("fused"), parsed.trainer
+    assert not (fused and trainer.gradient_clip_val and "mixed" in str(trainer.precision))
 
 
 @pytest.mark.parametrize("case", by_app())
@@ -156,16 +146,6 @@ def test_a_slot_takes_a_class_of_its_base_alone(case: AppCase, workspace: Path) 
     assert not (workspace / "mark").exists()
 
 
-class LossRecorder(Callback):
-    """Keep the loss of every training step."""
-
-    def __init__(self) -> None:
-        self.losses: list[float] = []
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx) -> None:
-        self.losses.append(outputs["loss"].item())
-
-
 def build_tiny(case: AppCase, method: str) -> Any:
     seed_everything(0, verbose=False)
     constant = ("--model.schedule=null", "--model.optimizer.init_args.lr=0.01")
@@ -187,10 +167,20 @@ def train_three_steps(case: AppCase, method: str) -> list[float]:
     same = {k: w for k, w in weights.items() if k in own and own[k].shape == w.shape}
     model.load_state_dict(same, strict=False)
     seed_everything(1, verbose=False)
-    recorder = LossRecorder()
+    losses: list[float] = []
+
+    def check_gradients(trainer: Trainer, module: Any) -> None:
+        """DDP waits for the gradient of a parameter that has none."""
+        trained = [w.grad for w in module.parameters() if w.requires_grad]
+        assert all(gradient is not None and gradient.isfinite().all() for gradient in trained)
+
+    keep = LambdaCallback(
+        on_after_backward=check_gradients,
+        on_train_batch_end=lambda *x: losses.append(x[2]["loss"].item()),
+    )
     options = {"max_epochs": 1, "limit_train_batches": 3, "limit_val_batches": 0}
-    Trainer(accelerator="cpu", barebones=True, callbacks=[recorder], **options).fit(model, data)
-    return recorder.losses
+    Trainer(accelerator="cpu", barebones=True, callbacks=[keep], **options).fit(model, data)
+    return losses
 
 
 @pytest.mark.parametrize(("case", "method"), by_app(lambda case: case.names("method")))
@@ -312,16 +302,11 @@ def write_inputs(case: AppCase, folder: Path) -> tuple[list[str], int]:
     return [str(path)], 3
 
 
-def predict(monkeypatch, *arguments: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "predict", *arguments])
-    main()
-
-
-def test_a_finished_run_predicts_the_files_of_a_user(finished, tmp_path, monkeypatch) -> None:
+def test_a_finished_run_predicts_the_files_of_a_user(finished, tmp_path) -> None:
     case, run = finished
     files, count = write_inputs(case, tmp_path)
     out = tmp_path / "out.csv"
-    predict(monkeypatch, str(run.folder), *files, f"--out={out}")
+    run_allpass("predict", str(run.folder), *files, f"--out={out}")
     head, *rows = csv.reader(out.open())
     kinds = {"speech": ["text"], "graph": ["value"]}
     assert head == ["name", *kinds.get(case.name, ["label", "score"])]
@@ -346,12 +331,10 @@ BAD_INPUTS = {
 }
 
 
-def test_a_file_that_is_no_input_is_one_sentence(
-    finished, tmp_path, monkeypatch, read_error
-) -> None:
+def test_a_file_that_is_no_input_is_one_sentence(finished, tmp_path, read_error) -> None:
     case, run = finished
     content, sentence = BAD_INPUTS[case.name]
     bad = tmp_path / "bad"
     bad.write_text(content)
-    error = read_error(lambda: predict(monkeypatch, str(run.folder), str(bad)))
+    error = read_error(run_allpass, "predict", str(run.folder), str(bad))
     assert sentence.replace("noise", str(bad)) in error

@@ -1,59 +1,47 @@
-"""A diagnosis of made-up numbers, as `Diagnosis.to_dict` returns it."""
+"""A diagnosis of made-up numbers."""
 
-from typing import Any
+import math
+from dataclasses import replace
 
-import torch
-
-TOKENS, DIM = 17, 11
-
-
-def make_tokens(level: float) -> dict[str, Any]:
-    """Return the measures of tokens whose high frequencies are at a level from 0 to 1."""
-    return {
-        "hfc_lfc": level,
-        "hfc_share": level / (1 + level**2) ** 0.5,
-        "token_cosine": 1 - 0.8 * level,
-        "signed_token_cosine": 1 - 0.9 * level,
-        "effective_rank": 1 + DIM * level,
-        "high_frequency_norm": 10 * level,
-        "singular_values": [9 * 0.5 ** (i * (1.2 - level)) for i in range(DIM)],
-        "trimmed_hfc_lfc": level,
-        "trimmed_token_cosine": 1 - 0.8 * level,
-    }
+from attention_core.diagnosis import Diagnosis, LayerDiagnosis, Leverage, TokenMeasures
 
 
-def make_diagnosis(
-    num_layers: int = 5, num_heads: int = 3, decay: float = 0.8, shares: bool = True
-) -> dict[str, Any]:
-    """Return a diagnosis whose high frequencies decay by a factor a layer."""
-    frequency = torch.linspace(0, 1, TOKENS // 2 + 1)
-    layers = []
-    for i in range(num_layers):
-        before, after = decay**i, decay ** (i + 1)
-        levels = {"input": before, "attention": after / 2, "residual": 0.9 * after, "mlp": after}
-        gains = [(-3 * (h + 1) * (1 - decay) * frequency).exp() for h in range(num_heads)]
-        layers.append({
-            "index": i,
-            "name": f"blocks.{i}.attn",
-            "module": "timm.layers.attention.Attention",
-            "num_heads": num_heads,
-            "is_causal": False,
-            "stack": "model",
-            "changes": {"attention": -0.2, "MLP": 0.05 * i},
-            "steps": {step: make_tokens(level) for step, level in levels.items()},
-            "attention_entropy": [2.0] * num_heads,
-            "relative_entropy": [0.7] * num_heads,
-            "map_cosine": 1 - 0.5 * after,
-            "head_cosine": 0.5,
-            "responses": [gain.tolist() for gain in gains],
-            "eigenvalue_shares": {"smoothing": 0.6, "sharpening": 0.3, "tied": 0.1}
-            if shares
-            else None,
-            "value_output_spectrum": None,
-            "condition_number": 10.0 + i,
-            "coefficients": {"filter.wK": [0.1 * (i + h) for h in range(num_heads)]},
-            "bounds": {"attention": 2.0, "residual": 3.0, "alpha": 0.5, "measured": decay},
-        })  # fmt: skip
-    return {"model": "Tiny", "num_tokens": TOKENS, "num_samples": 2, "layers": layers,
-            "leverage": None, "verdict": "It does.",
-            "limits": {"token_cosine": 0.9, "hfc_lfc": 0.5}}  # fmt: skip
+def make_tokens(hfc_lfc: float) -> TokenMeasures:
+    return TokenMeasures(
+        hfc_lfc, 0.5, 0.25, -0.125, 3.0, 7.0, [4.0, 1.0],
+        trimmed_hfc_lfc=hfc_lfc, trimmed_token_cosine=0.25, largest_channel_share=0.1,
+        largest_token_norm=1.5, outlier_channels=[], outlier_tokens=0.0,
+        samples={"hfc_lfc": [hfc_lfc], "token_cosine": [0.25]},
+    )  # fmt: skip
+
+
+def make_layer(index: int, **changes) -> LayerDiagnosis:
+    steps = {"input": make_tokens(0.8), "attention": make_tokens(0.1)}
+    steps |= {"residual": make_tokens(0.4), "mlp": make_tokens(0.6)}
+    layer = LayerDiagnosis(
+        index=index,
+        name=f"a.very.long.path.of.modules.blocks.{index}.attn",
+        module="timm.layers.attention.Attention",
+        num_heads=2,
+        is_causal=False,
+        steps=steps,
+        attention_entropy=[1.5, math.nan],
+        relative_entropy=[0.75, math.nan],
+        map_cosine=0.5,
+        head_cosine=0.25,
+        responses=[[1.0, 0.5], [1.0, 0.25]],
+        eigenvalue_shares={"smoothing": 0.5, "sharpening": 0.25, "tied": 0.25},
+        value_output_spectrum=[[1 + 2j, 0j], [0.5 + 0j, 0j]],
+        condition_number=math.inf,
+        coefficients={"filter.wK": [0.0, 0.0]},
+        bounds={"measured": 0.5, "attention": 3.0},
+        changes={"attention": -0.69, "MLP": 0.41},
+    )
+    return replace(layer, **changes)
+
+
+def make_report(**changes) -> Diagnosis:
+    leverage = [Leverage("GFSA", 1, "wK", -0.25, 0.5)]
+    layers = [make_layer(0), make_layer(1)]
+    report = Diagnosis("VisionTransformer", 197, 8, layers, leverage, "It smooths.", ["a <note>"])
+    return replace(report, **changes)

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 import transformers as hf
 from attention_core import GFSA, FeatScale, SelfAttention, attach, diagnose, spectral
+from attention_core.diagnosis import Diagnosis
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -145,9 +146,12 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.fixture(params=CASES)
-def case(request) -> Case:
-    return CASES[request.param]
+@pytest.fixture(scope="module", params=CASES)
+def measured(request) -> tuple[Case, nn.Module, Diagnosis]:
+    torch.manual_seed(0)
+    case = CASES[request.param]
+    model = case.build()
+    return case, model, diagnose(model, case.batch(), mechanisms=[])
 
 
 def call_model(model: nn.Module, batch: Any) -> Any:
@@ -214,9 +218,8 @@ def reference_tokens(x: Tensor) -> dict[str, Any]:
     }
 
 
-def test_tokens_of_every_step_equal_their_literal_measures(case):
-    model = case.build()
-    report = diagnose(model, case.batch(), mechanisms=[])
+def test_tokens_of_every_step_equal_their_literal_measures(measured):
+    case, model, report = measured
     steps = record_steps(model, case)
     counts: dict[str, int] = {}
     for layer in report.layers:  # encoder and decoder count from 0
@@ -232,9 +235,8 @@ def test_tokens_of_every_step_equal_their_literal_measures(case):
                 assert_close(getattr(layer.steps[step], name), wanted.item(), rtol=1e-6, atol=1e-9)
 
 
-def test_maps_of_every_head_equal_their_literal_measures(case):
-    model = case.build()
-    report = diagnose(model, case.batch(), mechanisms=[])
+def test_maps_of_every_head_equal_their_literal_measures(measured):
+    case, model, report = measured
     maps = record_maps(model, case.batch())
     assert len(maps) == len(report.layers)
     for layer, A, mask in zip(report.layers, maps, case.masks, strict=True):
@@ -255,9 +257,8 @@ def test_maps_of_every_head_equal_their_literal_measures(case):
             assert_close(found, gains[:, : found.shape[-1]])
 
 
-def test_weights_and_bounds_equal_their_literal_values(case):
-    model = case.build()
-    report = diagnose(model, case.batch(), mechanisms=[])
+def test_weights_and_bounds_equal_their_literal_values(measured):
+    case, model, report = measured
     maps = record_maps(model, case.batch())
     for layer, path, A, mask in zip(report.layers, case.blocks, maps, case.masks, strict=True):
         value, output = (w.detach() for w in case.weights(model.get_submodule(path)))
@@ -296,6 +297,7 @@ def test_the_growth_of_high_frequencies_is_that_of_the_attention():
     assert report.layers[1].bounds["measured"] == pytest.approx((y / x).mean().item())
 
 
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_model_is_as_it_was_also_after_an_error(case):
     model, batch = case.build().train(), case.batch()
     next(model.parameters()).requires_grad_(False)
@@ -353,13 +355,6 @@ def check_same(report: Any, other: Any) -> None:
         for name in ("attention_entropy", "relative_entropy", "map_cosine", "head_cosine", "bounds",
                      "eigenvalue_shares"):  # fmt: skip
             assert getattr(mine, name) == pytest.approx(getattr(theirs, name))
-
-
-def test_padding_equals_truncation():
-    model, batch = CASES["bert"].build(), make_padded("bert")
-    padded = {name: x[1:] for name, x in batch.items()}
-    short = {name: x[:, :5] for name, x in padded.items()}
-    check_same(diagnose(model, padded), diagnose(model, short))
 
 
 def test_slices_of_a_batch_are_averaged(monkeypatch):

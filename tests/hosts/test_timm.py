@@ -173,25 +173,6 @@ def test_a_hook_on_the_dropout_of_the_map_sees_h(x):
     assert_close(H.sum(-1), torch.full(H.shape[:-1], 1.3))
 
 
-def test_eigenvalues_replace_the_parameters_of_the_projection():
-    options = {"img_size": 32, "patch_size": 2, "qkv_bias": False, "num_classes": 100}
-    model = timm.create_model("vit_tiny_patch16_224", **options)
-    assert sum(weight.numel() for weight in model.parameters()) == 5_403_172
-    attach(model, reparam=SHARP)
-    assert sum(weight.numel() for weight in model.parameters()) == 4_963_108
-
-
-def test_a_reparameterised_model_is_copied_and_detached(x):
-    model = attach(build(), reparam=SHARP)
-    before, clone = model(x), copy.deepcopy(model)
-    with torch.no_grad():
-        clone.blocks[0].attn.qkv.weight.mul_(2)
-    changed = clone(x)
-    for one, expected in ((clone, changed), (model, before)):
-        assert_close(detach(one)(x), expected)
-        assert sorted(one.state_dict()) == sorted(build().state_dict())
-
-
 def test_a_kernel_is_never_silently_causal():
     attention = attach(build(), kernel=AGF).blocks[0].attn
     with pytest.raises(ValueError, match="is bidirectional"):

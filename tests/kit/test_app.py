@@ -102,14 +102,6 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
     assert after["time/test"] > 0
 
 
-@pytest.mark.parametrize("source", ["random", None])
-def test_the_source_of_the_weights_is_in_the_result(tmp_path, source) -> None:
-    extra = [f"--model.weights_source={source}"] if source else []
-    result = fit(tmp_path, *extra, "--trainer.max_epochs=1").read_result()
-    assert result.get("weights_source") == source
-    assert ("weights_source" in result) == (source is not None)
-
-
 def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
     tmp_path, monkeypatch, capsys, read_error
 ):

@@ -61,7 +61,7 @@ def test_an_entry_may_refine_one_of_the_kit_and_a_bad_name_is_a_sentence(
     (configs / "methods.yaml").write_text("plain: {extends: plain, model: {layers: '6:'}}")
     (configs / "recipes.yaml").write_text("long: {extends: shrt}\nshort: {}")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match="extends: no entry 'shrt'; there are: long, short"):
+    with pytest.raises(UserError, match="no entry to extend named 'shrt'"):
         read_overlay("three", "recipe", "long")
     plain = read_overlay("three", "method", "plain")
     assert plain["model"]["filter"] == {"class_path": "attention_core.Plain"}

@@ -1,19 +1,9 @@
-"""An empty folder to work in, and a tokenizer for the tiny recognizers."""
-
-from pathlib import Path
+"""A tokenizer for the tiny recognizers."""
 
 import pytest
 from attention_speech.tokenizer import train_tokenizer
 
 from tests.apps.speech.recognizers import TEXTS
-
-
-@pytest.fixture
-def workdir(tmp_path: Path, monkeypatch) -> Path:
-    """Change to an empty folder, without DATA_DIR."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DATA_DIR", raising=False)
-    return tmp_path
 
 
 @pytest.fixture(scope="session")

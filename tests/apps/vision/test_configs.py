@@ -16,12 +16,10 @@ EXTRA = {
     "deit_small": {"gfsa": 72, "gfsa_even": 36, "featscale": 9_216, "layerscale": 2 * 12 * 384}
     | {"reattention": 12 * (6 * 6 + 6 + 2 * 6)}
     | dict.fromkeys(["contranorm", "centered", "hat", "late_class_token"], 0),
-    "deit_small_24": {"attnscale": 144, "featscale": 18_432},
     "cait_xxs24": {"attnscale": 96, "featscale": 9_216},
-    "cait_s24": {"gfsa": 192, "featscale": 18_432},
+    "cait_s24": {"gfsa": 192},
     "swin_small": {"attnscale": 282, "gfsa": 282, "featscale": 18_048},
-    "vit_tiny": {"sharpening": -440_064},
-    "vit_tiny_48": {"smoothing": -4 * 440_064},
+    "vit_tiny": {"sharpening": -440_064, "smoothing": -440_064},
 }
 
 

@@ -24,14 +24,14 @@ def symmetric_map(n: int, values: list[float]) -> Tensor:
 
 
 def trace(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
-    return theory.trace_hfc_lfc(lambda x: theory.apply_update(x, A, W), X, steps)
+    return theory.trace_hfc_lfc(lambda x: x + A @ x @ W, X, steps)
 
 
 def iterate(X: Tensor, A: Tensor, W: Tensor, steps: int) -> Tensor:
     """Repeat a layer, and divide by the growth of its dominating eigenvalue at each step."""
     growth = (1 + torch.outer(torch.linalg.eigvals(W), torch.linalg.eigvals(A))).abs().max()
     for _ in range(steps):
-        X = theory.apply_update(X, A, W) / growth
+        X = (X + A @ X @ W) / growth
     return X
 
 
@@ -40,7 +40,7 @@ def test_the_update_is_the_kronecker_matrix_on_stacked_columns(seed, n, d):
     A, X, W = softmax_map(seed, n), normal(seed + 1, n, d), normal(seed + 2, d, d)
     matrix = torch.eye(n * d).double() + torch.kron(W.T.contiguous(), A)
     stacked = matrix @ X.T.reshape(-1)
-    assert_close(theory.apply_update(X, A, W), stacked.reshape(d, n).T)
+    assert_close(X + A @ X @ W, stacked.reshape(d, n).T)
 
 
 @draw(n=sizes)
@@ -96,7 +96,7 @@ def test_corollary_1_the_rank_of_the_limit(seed):
 def test_corollary_1_fails_for_the_features_themselves():
     X, A = normal(0, 3, 2), softmax_map(1, 3)
     for _ in range(8):
-        X = theory.apply_update(X, A, tensor([[0.4, 0.0], [0.0, 0.3]]).double())
+        X = X + A @ X @ tensor([[0.4, 0.0], [0.0, 0.3]]).double()
     assert torch.linalg.matrix_rank(X) == 2  # full at a depth where the quotient nears rank one
 
 

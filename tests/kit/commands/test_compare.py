@@ -91,7 +91,7 @@ def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsy
     def refuse(*_, **__):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(launch, "write_page", refuse)
+    monkeypatch.setattr(launch.tables, "write_page", refuse)
     monkeypatch.setattr(launch, "run_missing", refuse)
     monkeypatch.setattr(launch, "make_folders", refuse)
     capsys.readouterr()

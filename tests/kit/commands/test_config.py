@@ -1,31 +1,29 @@
 """One experiment by the names of its overlays: its printed config is that of its run."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from experiment_kit.__main__ import main
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.launch.overlays import choose_seeds, overlay_arguments
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs
 from experiment_kit.papers.spec import find_spec
 
+from tests.processes import run_allpass
+
 FIRST = Experiment(app="sequence", data="heartbeat", backbone="uea", method="agf")
 
 
 @pytest.fixture
-def print_config(monkeypatch, capsys):
+def print_config(capsys):
     def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["experiment_kit", "config", *arguments])
-        main()
+        run_allpass("config", *arguments)
         return capsys.readouterr().out
 
     return run
 
 
-def test_the_printed_config_is_that_of_the_run(print_config, tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
+def test_the_printed_config_is_that_of_the_run(print_config, tmp_path) -> None:
     text = print_config("sequence", "--data=heartbeat", "--method=agf")
     assert yaml.safe_load(text) == plan_configs([FIRST])[FIRST]
     path = tmp_path / "config.yaml"

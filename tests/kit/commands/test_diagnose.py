@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ import torch.distributed.checkpoint as dcp
 from attention_core import AttnScale, attach, spectral
 from attention_core.diagnosis import Diagnosis
 from attention_vision.models.timm_models import build_model
-from experiment_kit.__main__ import main
 from experiment_kit.commands.diagnose import mask_prefix
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
@@ -23,6 +21,8 @@ from experiment_kit.diagnosis.page import tabulate_models
 from experiment_kit.errors import UserError
 from torch import nn
 from transformers import AutoConfig, AutoModel
+
+from tests.processes import run_allpass
 
 SIZES = {"hidden_size": 12, "num_hidden_layers": 3, "num_attention_heads": 3,
          "intermediate_size": 24, "vocab_size": 13}  # fmt: skip
@@ -63,16 +63,14 @@ def refuse_download(files) -> None:
     raise UserError("the hub is out of reach")
 
 
-def run(monkeypatch, folder, *arguments: str) -> None:
-    given = [argument.format(folder=folder) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "diagnose", *given])
-    main()
+def run(folder, *arguments: str) -> None:
+    run_allpass("diagnose", *(argument.format(folder=folder) for argument in arguments))
 
 
-def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch, capsys) -> None:
+def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, capsys) -> None:
     page = tmp_path / "new/page.html"
     model, texts = f"hf:{folder}/bert", f"--input={folder}/texts.txt"
-    run(monkeypatch, folder, model, texts, "--layers=1:", f"--out={page}")
+    run(folder, model, texts, "--layers=1:", f"--out={page}")
     text = capsys.readouterr().out
     first, *table, last = text.splitlines()
     assert first.startswith(f"diagnose {model}: long sequences")
@@ -89,11 +87,9 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, monkeypatch
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
-    folder, tmp_path, monkeypatch, capsys
-) -> None:
+def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, capsys) -> None:
     options = ("--backbone=deit_tiny", "--layers=3:5", f"--out={tmp_path}/page.html")
-    run(monkeypatch, folder, "checkpoint:{folder}/vit.pth", "--input={folder}/image.png", *options)
+    run(folder, "checkpoint:{folder}/vit.pth", "--input={folder}/image.png", *options)
     assert "with AttnScale in 12 blocks" in " ".join(capsys.readouterr().out.split())
     assert 'alt="coefficients"' in (tmp_path / "page.html").read_text()
 
@@ -130,8 +126,8 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(
     (("checkpoint:{folder}/texts.txt", "--backbone=deit_tiny"), "is not a readable checkpoint"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, folder, monkeypatch, read_error) -> None:
-    monkeypatch.setattr(model_sources, "fetch_hub_files", refuse_download)
-    assert sentence in read_error(run, monkeypatch, folder, *arguments)
+    monkeypatch.setattr(model_sources.download, "fetch_hub_files", refuse_download)
+    assert sentence in read_error(run, folder, *arguments)
 
 
 @pytest.mark.parametrize(("prefix", "registers", "tokens", "skip", "left"), [
@@ -165,12 +161,10 @@ def read_reports(page) -> list[Diagnosis]:
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_several_models_are_one_page_with_differences(
-    folder, tmp_path, monkeypatch, capsys
-) -> None:
+def test_several_models_are_one_page_with_differences(folder, tmp_path, capsys) -> None:
     page = tmp_path / "page.html"
     models = "timm:test_vit,timm:test_vit2"
-    run(monkeypatch, folder, models, "--samples=3", "--attach=centered", f"--out={page}")
+    run(folder, models, "--samples=3", "--attach=centered", f"--out={page}")
     html, text = page.read_text(), " ".join(capsys.readouterr().out.split())
     assert "Diagnosis of 4 models" in html
     assert html.count("The weights are random and the inputs synthetic") == 4
@@ -196,13 +190,13 @@ def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypat
         torch.save(content, tmp_path / f"step={step}-loss=0.5.ckpt")
     page = tmp_path / "page.html"
     options = f"--class={__name__}:Net", '--kwargs={{"dim": 8}}', "--shape=[3,16,16]"
-    run(monkeypatch, folder, f"checkpoint:{tmp_path}", "--samples=2", *options, f"--out={page}")
+    run(folder, f"checkpoint:{tmp_path}", "--samples=2", *options, f"--out={page}")
     names = [Path(report.model).name for report in read_reports(page)]
     assert names == [f"step={step}-loss=0.5.ckpt" for step in (3, 20, 100)]
     assert 'alt="models by step"' in page.read_text()
     one = tmp_path / "one.html"
     name = f"checkpoint:{tmp_path}/step=20-loss=0.5.ckpt"
-    run(monkeypatch, folder, name, "--samples=2", *options, "--skip=cls", f"--out={one}")
+    run(folder, name, "--samples=2", *options, "--skip=cls", f"--out={one}")
     whole, skipped = read_reports(page)[1], read_reports(one)[0]
     assert whole.layers[0].steps["input"] != skipped.layers[0].steps["input"]
     torch.manual_seed(20)
@@ -218,5 +212,5 @@ def test_a_batch_of_ones_own_is_a_file(folder, tmp_path, monkeypatch) -> None:
     torch.save(torch.randn(5, 3, 16, 16), tmp_path / "batch.pt")
     page = tmp_path / "page.html"
     options = f"--input={tmp_path}/batch.pt", f"--out={page}"
-    run(monkeypatch, folder, f"class:{__name__}:Net", *options)
+    run(folder, f"class:{__name__}:Net", *options)
     assert read_reports(page)[0].num_samples == 5

@@ -1,16 +1,15 @@
 """Samples on which two runs differ: their order, and pairs of runs that cannot be compared."""
 
 import json
-import sys
 
 import pytest
 import torch
 import yaml
-from experiment_kit.__main__ import main
 from experiment_kit.commands.disagreements import find_disagreements, read_answers
 from experiment_kit.errors import UserError
 
 from tests.kit.run_results import make_result
+from tests.processes import run_allpass
 
 
 def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
@@ -42,8 +41,7 @@ def write_run(folder, seed=0, name="one"):
     ({"seed": 1}, ("--split=val",), "seed_everything is 0 and 1"),
 ])  # fmt: skip
 def test_runs_of_other_samples_are_one_sentence(
-    changes, options, sentence, tmp_path, monkeypatch, read_error
+    changes, options, sentence, tmp_path, read_error
 ) -> None:
     runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", **changes)
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "disagreements", *runs, *options])
-    assert sentence in read_error(main)
+    assert sentence in read_error(run_allpass, "disagreements", *runs, *options)

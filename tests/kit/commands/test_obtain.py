@@ -23,15 +23,16 @@ def fetched(tmp_path, monkeypatch) -> list:
         fetched.append(files)
         return tmp_path / "commit"
 
-    monkeypatch.setattr(obtain, "fetch_hub_files", fetch_hub_files)
-    monkeypatch.setattr(obtain, "download_dataset", lambda *args: fetched.append(args) or ["path"])
+    monkeypatch.setattr(obtain.download, "fetch_hub_files", fetch_hub_files)
+    monkeypatch.setattr(
+        obtain.download, "download_dataset", lambda *args: fetched.append(args) or ["path"]
+    )
     return fetched
 
 
 @pytest.mark.parametrize("app", ["graph", "nlp", "sequence", "speech", "vision"])
-def test_every_data_set_is_here_or_has_a_source(app: str, monkeypatch) -> None:
+def test_every_data_set_is_here_or_has_a_source(app: str) -> None:
     """Own texts have none."""
-    monkeypatch.delenv("DATA_DIR", raising=False)
     sources = load_app(app).downloads
     own = {"text_files", "ts_file", "csv_text", "smiles_csv", "wav_folder", "image_folder"}
     for data in list_overlays(app, "data"):

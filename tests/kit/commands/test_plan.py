@@ -1,11 +1,10 @@
 """The plan of tables: cells, runs, what is missing, FLOPs and the totals."""
 
-import sys
-
 import pytest
-from experiment_kit.__main__ import main
 from experiment_kit.commands import plan
 from experiment_kit.papers.spec import find_spec
+
+from tests.processes import run_allpass
 
 ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]")
 
@@ -13,12 +12,9 @@ ONE = ("--columns=[japanese_vowels,heartbeat]", "--rows=[transformer,agf]")
 @pytest.fixture
 def print_plan(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("DATA_DIR", raising=False)
 
     def run(*arguments: str) -> str:
-        line = ["experiment_kit", "plan", *arguments, f"--folder={tmp_path}"]
-        monkeypatch.setattr(sys, "argv", line)
-        main()
+        run_allpass("plan", *arguments, f"--folder={tmp_path}")
         return capsys.readouterr().out
 
     return run
@@ -47,6 +43,5 @@ def test_papers_are_planned_table_by_table(print_plan, monkeypatch) -> None:
     (("agf-table-1", "--seeds=[-1]"), "--seeds: "),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, monkeypatch, read_error, tmp_path) -> None:
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "plan", *arguments])
     monkeypatch.chdir(tmp_path)
-    assert sentence in read_error(main)
+    assert sentence in read_error(run_allpass, "plan", *arguments)

@@ -1,11 +1,10 @@
 """Predictions of named files: arguments that name none, and runs that cannot answer."""
 
-import sys
-
 import pytest
 import torch
-from experiment_kit.__main__ import main
 from experiment_kit.commands.predict import list_rows
+
+from tests.processes import run_allpass
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -13,11 +12,10 @@ from experiment_kit.commands.predict import list_rows
     (("{folder}", "{folder}/none"), "/none is not a file"),
     (("{folder}", "{folder}/a"), " is the folder of no finished run"),
 ])  # fmt: skip
-def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error) -> None:
+def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, read_error) -> None:
     (tmp_path / "a").write_text("text")
     given = [argument.format(folder=tmp_path) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "predict", *given])
-    assert sentence in read_error(main)
+    assert sentence in read_error(run_allpass, "predict", *given)
 
 
 def test_a_single_logit_is_a_number() -> None:

@@ -31,8 +31,7 @@ def configs(cells):
     return plan_configs(smoke.cells[0].experiment for smoke in cells.values())
 
 
-def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells, monkeypatch) -> None:
-    monkeypatch.delenv("DATA_DIR", raising=False)
+def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells) -> None:
     for table, smoke in cells.items():
         for e in filter(None, (smoke.cells[0].experiment.start, smoke.cells[0].experiment)):
             assert e.data != "pile"

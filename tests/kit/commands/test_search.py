@@ -2,19 +2,18 @@
 
 import hashlib
 import math
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from experiment_kit.__main__ import main
 from experiment_kit.commands import search as launch
 from experiment_kit.launch.options import find_own_options
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
 from experiment_kit.run import Run
 
 from tests.kit.run_results import make_result
+from tests.processes import run_allpass
 
 pytest.importorskip("optuna", reason="optuna, of experiment-kit[search], is not installed")
 
@@ -52,8 +51,7 @@ class SearchCommand:
     def __call__(self, *arguments, folder="runs"):
         command = ["search", "sequence", "--data=japanese_vowels", "--profile=small"]
         command += [f"--folder={self.folder / folder}", "--methods=[agf]", "--jobs=2"]
-        sys.argv = ["experiment_kit", *command, *arguments]
-        main()
+        run_allpass(*command, *arguments)
 
     def find_study(self, folder="runs"):
         return next((self.folder / folder).glob("sequence/japanese_vowels-uea/search/agf-*/"))
@@ -80,7 +78,6 @@ def plan_config(experiment: Experiment):
 
 @pytest.fixture
 def search(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setenv("COLUMNS", "200")
     command = SearchCommand(tmp_path)
     monkeypatch.setattr(launch, "run_missing", command.run_missing)

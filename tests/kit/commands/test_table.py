@@ -115,8 +115,7 @@ def test_every_published_table_renders_as_published(path, tmp_path):
 
 
 @pytest.fixture
-def folders(monkeypatch, tmp_path):
-    monkeypatch.delenv("DATA_DIR", raising=False)
+def folders(tmp_path):
     return {"out": str(tmp_path / "out"), "folder": str(tmp_path / "runs")}
 
 

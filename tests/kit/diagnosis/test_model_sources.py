@@ -84,7 +84,7 @@ def test_the_hub_is_asked_for_an_id_alone(monkeypatch) -> None:
         asked.append(files.repo)
         raise UserError("the hub does not give it")
 
-    monkeypatch.setattr(model_sources, "fetch_hub_files", refuse)
+    monkeypatch.setattr(model_sources.download, "fetch_hub_files", refuse)
     for name in ("nobody/nothing", "no_type"):
         with pytest.raises(UserError, match="the hub does not give it"):
             load_transformers(name)

@@ -10,7 +10,6 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from experiment_kit.__main__ import main
 from experiment_kit.errors import exit_on_signal
 from experiment_kit.launch import execute
 from experiment_kit.launch.options import LaunchOptions
@@ -18,6 +17,7 @@ from experiment_kit.launch.plan import EigenvalueOptions, Experiment, plan_runs
 from rich.console import Console
 
 from tests.kit.launch.test_jobs import make_job
+from tests.processes import run_allpass
 
 
 def make_options(folder: Path, console: Console | None = None, **fields) -> LaunchOptions:
@@ -143,8 +143,7 @@ def test_eigenvalues_are_measured_again_with_other_options(
 def test_one_method_trains_in_place_with_the_defaults_of_its_app(monkeypatch) -> None:
     commands = []
     monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
-    monkeypatch.setattr(sys, "argv", ["allpass", "train", "vision", "--method=plain"])
-    main()
+    run_allpass("train", "vision", "--method=plain")
     ((_, *command),) = commands
     assert command[:3] == ["-m", "attention_vision", "fit"]
     overlays = [part for option, part in pairwise(command) if option == "-c"]

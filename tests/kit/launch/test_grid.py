@@ -1,14 +1,13 @@
 """Grids: which runs they make, which options a method has, and what is refused before training."""
 
-import sys
-
 import pytest
-from experiment_kit.__main__ import main
 from experiment_kit.app_files import list_apps
 from experiment_kit.commands import compare as launch
 from experiment_kit.launch.options import expand_grid, find_path, read_grid
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import Experiment, plan_configs, plan_runs
+
+from tests.processes import run_allpass
 
 METHODS = ("plain", "gfsa", "featscale")
 
@@ -91,5 +90,4 @@ def test_a_bad_grid_is_one_sentence_before_anything_trains(
 ) -> None:
     monkeypatch.setattr(launch, "run_missing", lambda *_: pytest.fail("it trains"))
     command = ["compare", "sequence", f"--methods=[{','.join(METHODS)}]", f"--folder={tmp_path}"]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", *command, f"--grid={grid}"])
-    assert sentence in read_error(main)
+    assert sentence in read_error(run_allpass, *command, f"--grid={grid}")

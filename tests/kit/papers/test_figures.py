@@ -1,6 +1,5 @@
 """Every printed figure is drawn from tiny models and made-up runs and results."""
 
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -9,12 +8,12 @@ import pandas as pd
 import pytest
 import torch
 from attention_core import plots
-from experiment_kit.__main__ import main
 from experiment_kit.papers.figures import DRAWINGS, find_figures, find_runs
 from matplotlib.container import BarContainer
 
 from tests.kit.conftest import make_measurement
 from tests.kit.papers.figure_sources import HEADS, LAYERS, make_model, write_run
+from tests.processes import run_allpass
 
 ENTRIES = find_figures("all")
 # lines, bars or images of all panels together, from the sources below
@@ -114,10 +113,9 @@ def test_runs_of_the_printed_setting_are_preferred_and_others_are_named(tmp_path
     assert any("DeiT-S + GFSA left out" in note for note in notes)
 
 
-def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatch, capsys):
+def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, capsys):
     arguments = [f"--folder={tmp_path}", f"--results={tmp_path}", f"--out={tmp_path / 'out'}"]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figure", "gfsa", *arguments])
-    main()
+    run_allpass("figure", "gfsa", *arguments)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["gfsa-1.svg"]
     assert "gfsa-2: not drawn: no run of vision in" in capsys.readouterr().out
 
@@ -130,7 +128,6 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, monkeypatc
     (["gfsa", "--out=gains.svg"], "--out=gains.svg is one file: name a folder for 5 figures"),
     (["gfsa-1", "--out=gains.jpg"], "--out=gains.jpg ends in none of .svg, .png, .pdf"),
 ])  # fmt: skip
-def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, read_error):
+def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, read_error):
     given = [argument.format(folder=tmp_path) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["experiment_kit", "figure", *given])
-    assert sentence in read_error(main)
+    assert sentence in read_error(run_allpass, "figure", *given)

@@ -15,7 +15,7 @@ from experiment_kit.training.callbacks import (
 )
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
 from torch.utils.data import DataLoader
 
 from tests.kit.trainers import OneWeight, SaveAndExit, make_trainer
@@ -35,13 +35,6 @@ class Noisy(OneWeight):
         return self.weight * 0 + self.losses[batch_idx]
 
 
-class DrawingMonitor(Callback):
-    """Draws random numbers between the steps."""
-
-    def on_train_batch_end(self, *_):
-        torch.rand(7)
-
-
 def train(losses: list[float], *callbacks: Callback) -> Noisy:
     model = Noisy(losses)
     make_trainer(*callbacks, max_epochs=1).fit(model, DataLoader(range(len(losses))))
@@ -50,7 +43,8 @@ def train(losses: list[float], *callbacks: Callback) -> Noisy:
 
 def test_a_step_draws_the_same_whatever_ran_before() -> None:
     alone = train([1.0] * 4, StepSeed(3)).drawn
-    disturbed = train([1.0] * 4, StepSeed(3), DrawingMonitor()).drawn
+    draw = LambdaCallback(on_train_batch_end=lambda *_: torch.rand(7))
+    disturbed = train([1.0] * 4, StepSeed(3), draw).drawn
     assert alone == disturbed != train([1.0] * 4, StepSeed(4)).drawn
     assert len(set(alone)) == 4
 

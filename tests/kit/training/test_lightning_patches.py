@@ -8,6 +8,7 @@ import torch
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.run import Run
 from experiment_kit.training.callbacks import default_callbacks
+from experiment_kit.training.checkpoints import CheckpointOptions, PreemptionHandler
 from experiment_kit.training.lightning_patches import UnfuseForClipping, remember_options
 from jsonargparse import ArgumentParser
 from lightning.pytorch import LightningModule
@@ -59,7 +60,8 @@ class FirstEpochBest(OneWeight):
 @pytest.mark.parametrize(("begins_anew", "best"), [(False, 0), (True, 3)])
 def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
     def fit(name: str, epochs: int, path: str | None = None) -> None:
-        saved = default_callbacks(Run(tmp_path / name), 0, "val/score")[-2:]
+        made = CheckpointOptions(), PreemptionHandler()
+        saved = default_callbacks(Run(tmp_path / name), 0, "val/score", *made)[-2:]
         trainer = make_trainer(*saved, max_epochs=epochs, enable_checkpointing=True)
         data = DataLoader(range(2))
         trainer.fit(FirstEpochBest(), data, data, ckpt_path=path, weights_only=False)

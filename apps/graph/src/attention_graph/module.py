@@ -4,7 +4,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
-from experiment_kit.errors import UserError
+from experiment_kit.errors import convert_user_errors
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError
@@ -73,16 +73,13 @@ class GraphRegressor(AttentionModule):
         super().__init__(weight_decay=weight_decay, **kwargs)
         check_sizes("model", dim=dim, num_heads=num_heads, ffn_dim=ffn_dim, num_layers=num_layers)
         check_sizes("model", distances=distances, degrees=degrees, hop_rows=hop_rows)
-        check_sizes("model", max_hops=max_hops)
         inner = activation_dropout or 0.0
         dropouts = {"dropout": dropout, "input_dropout": input_dropout, "activation_dropout": inner}
         check_probabilities("model", attention_dropout=attention_dropout, **dropouts)
         self.mean, self.std = target_mean, target_std
         if self.slots["kernel"] is not None:
-            raise ValueError(
-                "model.kernel: Graphormer adds a bias for each pair of atoms to the logits of a "
-                "softmax, and other kernels have no logits: leave it out"
-            )
+            text = "model.kernel: Graphormer adds a bias for each pair of atoms to the logits"
+            raise ValueError(f"{text} of a softmax, and other kernels have no logits: leave it out")
         config = GraphormerConfig(
             atom_rows, bond_rows, dim, num_heads, num_layers, ffn_dim,
             distances, degrees, max_hops, hop_rows,
@@ -97,10 +94,8 @@ class GraphRegressor(AttentionModule):
 
     def forward(self, batch: Batch) -> Tensor:
         """Predict the targets (B,)."""
-        try:
+        with convert_user_errors(ValueError):  # a bias that cannot encode these graphs
             return self.mean + self.std * self.model(batch).float()
-        except ValueError as error:  # a bias that cannot encode these graphs
-            raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the absolute error in units of the targets' deviation, plus the penalties."""

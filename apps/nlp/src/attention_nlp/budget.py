@@ -91,10 +91,8 @@ class Budget(Callback):
     ) -> None:
         self.time_limit = None if time is None else parse_seconds(time)
         if batch < 1 or ramp < 0 or not 0 <= start <= 1 or not 0 < peak < 1:
-            raise ValueError(
-                "a Budget needs batch >= 1, ramp >= 0, start in [0, 1] and peak in (0, 1), got "
-                f"{batch}, {ramp}, {start} and {peak}"
-            )
+            text = "a Budget needs batch >= 1, ramp >= 0, start in [0, 1] and peak in (0,"
+            raise ValueError(f"{text} 1), got {batch}, {ramp}, {start} and {peak}")
         self.batch, self.ramp, self.start, self.peak = batch, ramp, start, peak
         self.previous_seconds, self.step_end = 0.0, -1
         self.clock_start: float | None = None
@@ -117,10 +115,8 @@ class Budget(Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         sequences = data.batch_size * trainer.world_size
         if self.batch % sequences:
-            raise UserError(
-                f"the Budget's batch {self.batch} is not a multiple of {sequences}, "
-                f"data.batch_size on {trainer.world_size} devices"
-            )
+            text = f"the Budget's batch {self.batch} is not a multiple of"
+            raise UserError(f"{text} {sequences}, data.batch_size on {trainer.world_size} devices")
         if trainer.accumulate_grad_batches != 1:
             raise UserError("trainer.accumulate_grad_batches is set by Budget: leave it at 1")
         self.full, self.clock_start = self.batch // sequences, time.monotonic()

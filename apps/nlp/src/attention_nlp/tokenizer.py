@@ -68,10 +68,8 @@ def train_tokenizer(
     train = _train_wordpiece if is_wordpiece else _train_byte_bpe
     tokenizer = train(texts, vocab_size)
     if (least := tokenizer.get_vocab_size()) > vocab_size:
-        raise UserError(
-            f"data.vocab_size must be at least {least}, for single characters and special tokens, "
-            f"got {vocab_size}"
-        )
+        text = f"data.vocab_size must be at least {least}, for single characters and special"
+        raise UserError(f"{text} tokens, got {vocab_size}")
     if architecture != "gpt2":
         first, last = ("[CLS]", "[SEP]") if is_wordpiece else ("<s>", "</s>")
         pair = f"{first} $A {last} $B:1 {last}:1" if is_wordpiece else "<s> $A </s> </s> $B </s>"

@@ -166,9 +166,8 @@ class TokenEmbedding(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Embed."""
         if x.shape[1] > len(self.position):
-            raise ValueError(
-                f"the model has {len(self.position)} positions, the sequences {x.shape[1]} tokens"
-            )
+            text = f"the model has {len(self.position)}"
+            raise ValueError(f"{text} positions, the sequences {x.shape[1]} tokens")
         return self.dropout(self.token(x) + self.position[: x.shape[1]])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
-from experiment_kit.errors import UserError
+from experiment_kit.errors import convert_user_errors
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
@@ -98,10 +98,8 @@ class SequenceClassifier(AttentionModule):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return logits (B, C)."""
-        try:
+        with convert_user_errors(ValueError):  # a kernel that this data does not suit
             return self.model(x, mask)
-        except ValueError as error:  # a kernel that this data does not suit
-            raise UserError(str(error)) from error
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the cross-entropy plus the penalties of the kernels."""

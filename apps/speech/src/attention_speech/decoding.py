@@ -3,18 +3,8 @@
 from dataclasses import dataclass
 
 import torch
-from attention_core.checks import (
-    check_nonnegative,
-    check_positive,
-    check_probabilities,
-    check_sizes,
-)
-from speechbrain.decoders import (
-    CTCScorer,
-    S2STransformerBeamSearcher,
-    ScorerBuilder,
-    TransformerLMScorer,
-)
+from attention_core import checks
+from speechbrain import decoders
 from torch import Tensor, nn
 
 from attention_speech.features import length_mask
@@ -44,10 +34,10 @@ class BeamSearchConfig:
 
     def __post_init__(self) -> None:
         key = "model.beam_search"
-        check_sizes(key, beam_size=self.beam_size)
-        check_probabilities(key, ctc_weight=self.ctc_weight)
-        check_nonnegative(key, lm_weight=self.lm_weight)
-        check_positive(key, temperature=self.temperature)
+        checks.check_sizes(key, beam_size=self.beam_size)
+        checks.check_probabilities(key, ctc_weight=self.ctc_weight)
+        checks.check_nonnegative(key, lm_weight=self.lm_weight)
+        checks.check_positive(key, temperature=self.temperature)
         least, most = self.min_decode_ratio, self.max_decode_ratio
         if not (0 <= least <= most <= 1 and most > 0):
             raise ValueError(
@@ -74,7 +64,7 @@ def greedy_ctc_decode(logits: Tensor, lengths: Tensor) -> list[list[int]]:
     return [row[mask].tolist() for row, mask in zip(best, keep, strict=True)]
 
 
-class _BeamSearcher(S2STransformerBeamSearcher):
+class _BeamSearcher(decoders.S2STransformerBeamSearcher):
     """speechbrain's search with at least one step, also for one or two states."""
 
     def change_max_decoding_length(self, least: int, most: int) -> tuple[int, int]:
@@ -106,10 +96,10 @@ def beam_search(
     vocab_size: int = network.output.w.out_features
     scorers, weights = [], {}
     if language_model is not None and config.lm_weight:
-        scorers.append(TransformerLMScorer(language_model, temperature=config.temperature))
+        scorers.append(decoders.TransformerLMScorer(language_model, temperature=config.temperature))
         weights["transformerlm"] = config.lm_weight
     if config.ctc_weight:
-        scorers.append(CTCScorer(network.ctc, BLANK, EOS))
+        scorers.append(decoders.CTCScorer(network.ctc, BLANK, EOS))
         weights["ctc"] = config.ctc_weight
     searcher = _BeamSearcher(
         [network.transformer, network.output],
@@ -121,7 +111,7 @@ def beam_search(
         beam_size=min(config.beam_size, vocab_size),
         using_eos_threshold=False,
         length_normalization=True,
-        scorer=ScorerBuilder(weights, scorers) if scorers else None,
+        scorer=decoders.ScorerBuilder(weights, scorers) if scorers else None,
     )
     with torch.autocast(states.device.type, enabled=False):
         states = states.to(network.output.w.weight.dtype)

@@ -74,8 +74,7 @@ class LogMelSpectrogram(nn.Module):
         mel = Filterbank(n_mels=config.n_mels, n_fft=config.n_fft, log_mel=False)
         matrix = mel(torch.eye(config.n_fft // 2 + 1)[None])[0]  # (frequencies, mels)
         self.register_buffer("matrix", matrix, persistent=False)
-        window = torch.hamming_window(self.window_length)
-        self.register_buffer("window", window, persistent=False)
+        self.register_buffer("window", torch.hamming_window(self.window_length), persistent=False)
 
     def forward(self, waves: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Return decibels (B, 1 + T // 160, mels), and the number of valid frames (B,)."""

@@ -16,18 +16,12 @@ from lightning.pytorch import Callback
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
 
+from attention_speech import features
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.checkpoint_averaging import CheckpointAveraging
 from attention_speech.data import SpeechData
 from attention_speech.data.base import SpeechBatch, check_seconds
 from attention_speech.decoding import BeamSearchConfig, beam_search, greedy_ctc_decode
-from attention_speech.features import (
-    FbankConfig,
-    FeatureExtractor,
-    SpecAugment,
-    length_mask,
-    num_frames,
-)
 from attention_speech.losses import append_eos, ctc_loss, label_smoothed_kl
 from attention_speech.models.lm import load_language_model
 from attention_speech.models.recognizer import Recognizer, RecognizerConfig, SpeechEncoder
@@ -65,8 +59,8 @@ class SpeechRecognizer(AttentionModule):
         tokenizer_file: str,
         *,
         network: RecognizerConfig,
-        fbank: FbankConfig,
-        spec_augment: SpecAugment,
+        fbank: features.FbankConfig,
+        spec_augment: features.SpecAugment,
         beam_search: BeamSearchConfig,
         ctc_weight: float = 0.3,
         label_smoothing: float = 0.1,
@@ -87,7 +81,7 @@ class SpeechRecognizer(AttentionModule):
         self.language_model_path = language_model
         self.language_model: list[nn.Module] = []  # a list keeps it out of checkpoints
         self.tokenizer = Tokenizer(tokenizer_file)
-        self.features = FeatureExtractor(fbank, spec_augment)
+        self.features = features.FeatureExtractor(fbank, spec_augment)
         self.model = Recognizer(network, fbank.n_mels, vocab_size)
         self.attach_slots(self.model.transformer.encoder)
         self.stats_epochs, self.n_mels = fbank.stats_epochs, fbank.n_mels
@@ -188,14 +182,15 @@ class SpeechRecognizer(AttentionModule):
         """Return the mask of valid states (B, S), for the spectral monitor."""
         longest = torch.tensor(batch.waves.shape[1])
         lengths, size = (
-            self.model.num_states(num_frames(samples)) for samples in (batch.lengths, longest)
+            self.model.num_states(features.num_frames(samples))
+            for samples in (batch.lengths, longest)
         )
-        return length_mask(lengths, int(size))
+        return features.length_mask(lengths, int(size))
 
     def example_inputs(self, data: SpeechData, batch_size: int) -> tuple[Tensor, ...]:
         """Return random features that fill `data.batch_seconds`, and their numbers of frames."""
         seconds = min(data.batch_seconds / batch_size, data.max_seconds)
-        frames = int(num_frames(torch.tensor(round(SAMPLE_RATE * seconds))))
+        frames = int(features.num_frames(torch.tensor(round(SAMPLE_RATE * seconds))))
         x = torch.randn(batch_size, frames, self.n_mels)
         return x, torch.full((batch_size,), frames)
 

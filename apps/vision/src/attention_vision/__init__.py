@@ -31,7 +31,6 @@ APP = AppSpec(
     name="vision",
     model=VisionClassifier,
     data=VisionData,
-    monitor="val/accuracy",
     score_last=True,
     links={name: name for name in VisionData.LINKED_SIZES},
     load_network=load_network,

@@ -117,15 +117,12 @@ class VisionClassifier(AttentionModule):
             raise UserError(f"data.batch_size must be even for mixup and CutMix, got {size}")
         if self.global_batch is not None:
             if self.global_batch % (size * devices):
-                raise UserError(
-                    f"model.global_batch {self.global_batch} is no multiple of {size * devices}, "
-                    f"{size} images on each of {devices} devices"
-                )
+                text = f"model.global_batch {self.global_batch} is no multiple of {size * devices},"
+                raise UserError(f"{text} {size} images on each of {devices} devices")
             count = self.global_batch // (size * devices)
             if self.trainer.accumulate_grad_batches not in (1, count):
-                raise UserError(
-                    f"trainer.accumulate_grad_batches is {count} by model.global_batch: set one"
-                )
+                text = "trainer.accumulate_grad_batches"
+                raise UserError(f"{text} is {count} by model.global_batch: set one")
             self.trainer.accumulate_grad_batches = count
 
     def configure_model(self) -> None:

@@ -93,11 +93,7 @@ class EigenSpectrum(Mechanism):
         self.rows, self.name = slice(0), "weight"
 
     def tie(
-        self,
-        value: nn.Module,
-        output: nn.Linear,
-        rows: slice = slice(None),
-        name: str = "weight",
+        self, value: nn.Module, output: nn.Linear, rows: slice = slice(None), name: str = "weight"
     ) -> Self:
         """Draw V into `rows` of the value projection, and derive the output projection from it.
 

@@ -12,7 +12,7 @@ from typing import Any
 from jsonargparse import auto_cli, auto_parser
 
 from experiment_kit import environment
-from experiment_kit.errors import UserError, exit_on_signal, exit_on_user_error, suggest_name
+from experiment_kit.errors import check_name, exit_on_signal, exit_on_user_error
 
 COMMANDS = {  # the module, the function in it, and its help
     "train": ("commands.compare", "train_methods", "train a method, or several and compare them"),
@@ -60,10 +60,7 @@ def main() -> None:
 
 def load_command(name: str) -> Callable[..., Any]:
     """Import the function of a command; the others take seconds and are not imported."""
-    if name not in COMMANDS:
-        names = f"{suggest_name(name, COMMANDS)}; there are: {', '.join(COMMANDS)}"
-        raise UserError(f"there is no command {name!r}{names}")
-    module, function, _ = COMMANDS[name]
+    module, function, _ = COMMANDS[check_name(name, COMMANDS, "command")]
     return getattr(import_module(f"experiment_kit.{module}"), function)
 
 
@@ -99,9 +96,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         given = [a for a in given if not a.startswith(start)]
         given += [start + " ".join(filter(None, texts))] if texts else []
     for name in (a.partition("=")[0] for a in given if a.startswith("-")):
-        if name not in options:
-            names = f"{suggest_name(name, options)}; there are: {', '.join(sorted(options))}"
-            raise UserError(f"there is no option {name}{names}")
+        check_name(name, sorted(options), "option")
     return place_arguments(command, given)
 
 

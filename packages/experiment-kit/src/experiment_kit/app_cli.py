@@ -3,9 +3,8 @@
     attention-<app> {fit,validate,test,predict} -c overlay.yaml ... --key=value
     attention-<app> {fit,validate,test,predict} RUN --key=value
 
-Overlays merge from left to right. RUN is the folder of a run, which stands for its config. A config
-names classes by their import paths, which imports and calls them: read the config of a stranger
-before you run it; `parsing.py` says what is refused.
+Overlays merge from left to right. RUN is the folder of a run, which stands for its config;
+`parsing.py` says which classes a config may name.
 """
 
 import json
@@ -124,10 +123,8 @@ class AppCLI(LightningCLI):
                 cast(ConfigParser, each).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
-        for source, target in {
-            "seed_everything": "data.init_args.seed",
-            **links_from_model,
-        }.items():
+        parser.link_arguments("seed_everything", "data.init_args.seed")
+        for source, target in links_from_model.items():
             parser.link_arguments(source, target)
         for source, target in links.items():
             parser.link_arguments(f"data.{source}", f"model.{target}", apply_on="instantiate")

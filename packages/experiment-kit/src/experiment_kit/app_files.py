@@ -3,8 +3,6 @@
 An app is a package `attention_<app>` that holds `configs/base.yaml`. Its data sets are files,
 `configs/data/<name>.yaml`; its backbones, methods, recipes, profiles, protocols and grids are
 entries of one file each, as `configs/methods.yaml`. What several apps share is in the kit.
-
-`find_config` returns the settings of a name, and `name_run` the names of a config.
 """
 
 import re
@@ -19,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, check_name, convert_user_errors
 
 PREFIX = "attention_"
 SHARED = Path(__file__).parent / "configs"
@@ -109,10 +107,7 @@ def _resolve_entry(entries: Mapping[str, Settings], entry: Settings) -> Settings
     own = dict(entry)
     parent = own.pop("extends")
     if isinstance(parent, str):
-        if parent not in entries:
-            names = ", ".join(sorted(entries))
-            raise UserError(f"extends: no entry {parent!r}; there are: {names}")
-        parent = entries[parent]
+        parent = entries[check_name(parent, sorted(entries), "entry to extend")]
     return _merge_settings(_resolve_entry(entries, parent), own)
 
 

@@ -105,6 +105,15 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(close)}?)" if close else ""
 
 
+def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
+    """Return `name` if it is allowed, else raise a UserError that lists what is allowed."""
+    allowed = list(allowed)
+    if name in allowed:
+        return name
+    hint = suggest_name(str(name), allowed)
+    raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
+
+
 def shorten_text(text: str, length: int) -> str:
     """Return a text in one line, without its middle where it is long."""
     text, half = " ".join(text.split()), length // 2 - 1

@@ -27,14 +27,7 @@ from jsonargparse._common import parsing_settings  # no public function lifts a 
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.core.mixins import HyperparametersMixin
 
-from experiment_kit.app_files import (
-    KIND_FILES,
-    PREFIX,
-    find_config,
-    list_apps,
-    read_entries,
-    read_settings,
-)
+from experiment_kit import app_files
 from experiment_kit.environment import split_list
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
 
@@ -47,6 +40,11 @@ _CLASSES = {  # options, and the packages of their classes
 }  # fmt: skip
 _INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module from a config
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
+# arguments of Lightning's classes may be members of an Enum
+yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, x: dumper.represent_str(x.value))
+# a name such as 1e4 is text to the dumper and a number to jsonargparse, which reads it again
+_FLOAT = re.compile(r"[-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+$")
+yaml.SafeDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
 
 
 @contextmanager
@@ -68,7 +66,7 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
                 raise UserError(f"--trust={name} is no class: name it as package.Class")
             trusted.append(f"{kind.__module__}.{kind.__qualname__}")
         sys.path[:] = [entry for entry in path if Path(entry).resolve() != Path.cwd()]
-        allowed = [*_PACKAGES, *(PREFIX + app for app in list_apps()), *trusted]
+        allowed = [*_PACKAGES, *(app_files.PREFIX + app for app in app_files.list_apps()), *trusted]
         parsing_settings["import_path_verdicts"] = {
             **verdicts, "*": False, **dict.fromkeys(allowed, True),
         }  # fmt: skip
@@ -78,10 +76,8 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
         denied = re.search(r"Importing '([\w.]+)' is not allowed", chain)
         if not denied:
             raise
-        raise UserError(
-            f"{source} names {denied[1]}, which is no class of this project: read its code, and "
-            f"allow it by --trust={denied[1]}"
-        ) from error
+        text = f"{source} names {denied[1]}, which is no class of this project: read its"
+        raise UserError(f"{text} code, and allow it by --trust={denied[1]}") from error
     finally:
         sys.path[:], parsing_settings["import_path_verdicts"] = path, verdicts
 
@@ -91,7 +87,7 @@ class ConfigFile(ActionConfigFile):
 
     def __call__(self, parser: Any, cfg: Any, values: Any, option_string: Any = None) -> None:
         """Merge a file, or the settings that a name stands for, into the config."""
-        name, found = values, find_config(parser.package, values)
+        name, found = values, app_files.find_config(parser.package, values)
         if found is not None:
             found = {k: v for k, v in found.items() if k not in ("at", "defaults")}
             if parser.own_options is not None:  # an own model takes other options than the app's
@@ -99,15 +95,15 @@ class ConfigFile(ActionConfigFile):
                 found["model"] = own
             values = json.dumps(found)
         elif not isfile(name):
-            kinds = ["data", *(file.removesuffix("s") for file in KIND_FILES)]
-            known = [f"{k}/{e}" for k in kinds for e in read_entries(parser.package, k)]
+            kinds = ["data", *(file.removesuffix("s") for file in app_files.KIND_FILES)]
+            known = [f"{k}/{e}" for k in kinds for e in app_files.read_entries(parser.package, k)]
             close = suggest_name(name, ["base", *known])
             raise UserError(f"-c {name}: there is no such file, and no such config{close}")
         errors = (ArgumentError, OSError, TypeError, ValueError, yaml.YAMLError)
         with convert_user_errors(*errors, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
             if found is None and isfile(name):
-                found = read_settings(Path(name).resolve())
+                found = app_files.read_settings(Path(name).resolve())
             decay = find_weight_decay(found or {})
             if decay and (parser.own_options is None or "weight_decay" in parser.own_options):
                 super().__call__(parser, cfg, json.dumps(decay), option_string)
@@ -176,13 +172,6 @@ def add_remedy(text: str, options: Iterable[str]) -> str:
     kind = re.search(r"class_path '([\w.]+)'", text) or [..., "CLASS"]
     remedy = rf"\1: --{key[1]}.help={kind[1]} lists those that are" if key else r"\1"
     return re.sub("(Option '.+' is not accepted)", remedy, text)
-
-
-# arguments of Lightning's classes may be members of an Enum
-yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, x: dumper.represent_str(x.value))
-# a name such as 1e4 is text to the dumper and a number to jsonargparse, which reads it again
-_FLOAT = re.compile(r"[-+]?\d[\d_]*(\.[\d_]*)?[eE][-+]?\d+$")
-yaml.SafeDumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, [*"-+0123456789"])
 
 
 class ConfigParser(LightningArgumentParser):

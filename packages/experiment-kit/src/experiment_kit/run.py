@@ -18,15 +18,6 @@ import yaml
 from experiment_kit import run_files
 from experiment_kit.environment import describe_code, describe_environment
 from experiment_kit.errors import OURS, UserError
-from experiment_kit.run_files import (
-    FolderName,
-    hold_lock,
-    is_hidden,
-    is_whole_checkpoint,
-    parse_folder,
-    parse_step,
-    write_atomically,
-)
 
 MAX_FILES = 1000  # whose content identifies a run's data; all are counted
 _SAMPLE = 1 << 20  # bytes at both ends of a file that identify it
@@ -95,7 +86,7 @@ def _normalize_value(value: Any, key: str = "") -> Any:
     if isinstance(value, list):
         return [_normalize_value(part) for part in value]
     if isinstance(value, str):
-        return Path(value).name if parse_folder(Path(value)) else value
+        return Path(value).name if run_files.parse_folder(Path(value)) else value
     shares = key.startswith("limit_") or key in ("val_check_interval", "overfit_batches")
     ambiguous = value == 1.0 and shares
     whole = isinstance(value, float) and value.is_integer() and not ambiguous
@@ -134,8 +125,8 @@ def list_files(paths: Sequence[Path]) -> dict[str, Path]:
     for path in sorted(paths):
         found.append(path)
         for folder, folders, names in os.walk(path, followlinks=True):
-            folders[:] = sorted(name for name in folders if not is_hidden(name))
-            found += [Path(folder, name) for name in sorted(names) if not is_hidden(name)]
+            folders[:] = sorted(name for name in folders if not run_files.is_hidden(name))
+            found += [Path(folder, name) for name in sorted(names) if not run_files.is_hidden(name)]
     return {os.path.relpath(file, top): file for file in found if file.is_file()}
 
 
@@ -146,9 +137,9 @@ class Run:
     folder: Path
 
     @classmethod
-    def parse(cls, folder: Path | str) -> FolderName | None:
+    def parse(cls, folder: Path | str) -> run_files.FolderName | None:
         """Return app, data, backbone, method, seed and hash of a run's folder; None for another."""
-        return parse_folder(Path(os.path.abspath(folder)))
+        return run_files.parse_folder(Path(os.path.abspath(folder)))
 
     @classmethod
     def find_all(cls, root: Path | str, app: str = "*") -> list["Run"]:
@@ -166,7 +157,7 @@ class Run:
     @property
     def hash(self) -> str:
         """The hash of the config; UserError if the folder is not named as one of a run."""
-        if name := parse_folder(self.folder):
+        if name := run_files.parse_folder(self.folder):
             return name.hash
         raise UserError(f"{self.folder} is no seed-<n>-<hash>: name the folder of a run")
 
@@ -183,24 +174,26 @@ class Run:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the run against other processes; remove the partial files of a killed one."""
-        with hold_lock(self.folder / "lock"):
+        with run_files.hold_lock(self.folder / "lock"):
             for path in self.folder.rglob(".*.part"):
                 path.unlink(missing_ok=True)
             yield
 
     def save_config(self, config: str) -> None:
         """Save the config that alone repeats the run, and the environment of each start."""
-        write_atomically(self.folder / "config.yaml", config)
+        run_files.write_atomically(self.folder / "config.yaml", config)
         path = self.folder / "environment.yaml"
         before = path.read_text(encoding="utf-8") if path.exists() else ""
-        write_atomically(path, before + yaml.safe_dump([describe_environment()]))
+        run_files.write_atomically(path, before + yaml.safe_dump([describe_environment()]))
 
     def record_data(self, paths: Sequence[Path]) -> None:
         """Record the data of the run; raises as `check_data`.
 
         It is no part of the hash: a run may move to another machine before its data is there.
         """
-        write_atomically(self.folder / "data.json", json.dumps(self.check_data(paths)) + "\n")
+        run_files.write_atomically(
+            self.folder / "data.json", json.dumps(self.check_data(paths)) + "\n"
+        )
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""
@@ -240,7 +233,9 @@ class Run:
         """Write the result, the last file of a run, with versions, commit and its digest."""
         content = {**result, "environment": describe_code()}
         content["digest"] = run_files.compute_digest(content)
-        write_atomically(self.folder / "result.json", json.dumps(content, indent=2) + "\n")
+        run_files.write_atomically(
+            self.folder / "result.json", json.dumps(content, indent=2) + "\n"
+        )
         self.remove_old_checkpoints()
 
     def remove_old_checkpoints(self) -> None:
@@ -251,7 +246,7 @@ class Run:
     def find_newest_checkpoint(self) -> Path | None:
         """Return the newest checkpoint to resume from; rename damaged ones, with a warning."""
         for path in self._list_checkpoints():
-            if is_whole_checkpoint(path, resumable=True):
+            if run_files.is_whole_checkpoint(path, resumable=True):
                 return path
             renamed = path.replace(path.with_suffix(".damaged")).name
             print(f"warning: {path} is damaged or holds nan; renamed to {renamed}", file=sys.stderr)
@@ -260,14 +255,12 @@ class Run:
     def find_best_checkpoint(self, is_validated: bool) -> Path | None:
         """Return best.ckpt; None if no epoch was validated, UserError if it is gone or damaged."""
         best = self.checkpoint_folder / "best.ckpt"
-        if is_whole_checkpoint(best):
+        if run_files.is_whole_checkpoint(best):
             return best
         if best.exists() or is_validated:
             state = "damaged" if best.exists() else "gone"
-            raise UserError(
-                f"{best}, the weights of the best epoch, is {state}: put it back, or remove"
-                f" {self.folder} to train again"
-            )
+            text = f"{best}, the weights of the best epoch, is {state}: put it back, or"
+            raise UserError(f"{text} remove {self.folder} to train again")
         return None
 
     def find_test_checkpoint(self) -> Path | None:
@@ -278,9 +271,9 @@ class Run:
 
     def find_latest_step(self) -> int | None:
         """Return the step in the newest checkpoint's name; None if there is no checkpoint."""
-        return next(map(parse_step, self._list_checkpoints()), None)
+        return next(map(run_files.parse_step, self._list_checkpoints()), None)
 
     def _list_checkpoints(self) -> list[Path]:
         found = self.checkpoint_folder.glob("step=*.ckpt")  # a callback of a user may add others
         files = (path for path in found if path.stem.removeprefix("step=").isdecimal())
-        return sorted(files, key=parse_step, reverse=True)  # newest first
+        return sorted(files, key=run_files.parse_step, reverse=True)  # newest first

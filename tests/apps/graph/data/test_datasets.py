@@ -24,6 +24,8 @@ from tests.apps.graph.data.files import (
     zinc_arrays,
 )
 
+pytestmark = pytest.mark.usefixtures("workdir")
+
 
 def load_zinc(name: str = "zinc", **options):
     return load_splits(Zinc(name, data_dir=".", **options))
@@ -43,9 +45,9 @@ def test_synthetic_molecules_are_split_alike_for_every_seed() -> None:
 
 
 @pytest.mark.parametrize("folder", ["molecules", "ZINC/raw", "ZINC/molecules", "graph/molecules"])
-def test_zinc_as_benchmarking_gnns_has_it(folder, here, capsys) -> None:
-    write_zinc_pickles(here / folder)
-    write_zinc_arrays(here / "zinc12k.npz")  # a substitute, which the official files precede
+def test_zinc_as_benchmarking_gnns_has_it(folder, workdir, capsys) -> None:
+    write_zinc_pickles(workdir / folder)
+    write_zinc_arrays(workdir / "zinc12k.npz")  # a substitute, which the official files precede
     splits = load_zinc()
     assert splits["train"].rows.tolist() == [4, 0, 7]
     assert splits["val"].targets.tolist() == [6, 1, 9]
@@ -55,8 +57,8 @@ def test_zinc_as_benchmarking_gnns_has_it(folder, here, capsys) -> None:
     assert capsys.readouterr().err == ""
 
 
-def test_zinc_as_arrays(here, capsys) -> None:
-    write_zinc_arrays(here / "graph/zinc/zinc12k.npz")
+def test_zinc_as_arrays(workdir, capsys) -> None:
+    write_zinc_arrays(workdir / "graph/zinc/zinc12k.npz")
     splits = load_zinc(protocol="test")
     assert "a substitute of the training ones" in capsys.readouterr().err
     assert splits["val"] is splits["test"]
@@ -65,14 +67,14 @@ def test_zinc_as_arrays(here, capsys) -> None:
         assert splits["train"][row].y.item() == row
 
 
-def test_a_missing_zinc_is_reported(here, monkeypatch) -> None:
+def test_a_missing_zinc_is_reported(workdir, monkeypatch) -> None:
     with pytest.raises(UserError, match=r"no ZINC/molecules .* or its folders graph/ .*data zinc"):
         load_zinc()
-    write_zinc_arrays(here / "zinc/zinc12k.npz")
+    write_zinc_arrays(workdir / "zinc/zinc12k.npz")
     with pytest.raises(UserError, match=r"no ZINC/molecules"):
         load_zinc("zinc_full")
-    monkeypatch.setenv("DATA_DIR", str(here))
-    assert Zinc.find_data("zinc") == here / "zinc"
+    monkeypatch.setenv("DATA_DIR", str(workdir))
+    assert Zinc.find_data("zinc") == workdir / "zinc"
 
 
 class Evil:
@@ -94,39 +96,39 @@ class EvilStorage:
     ("train.index", b"1,x", r"train.index must hold numbers"),
     ("train.index", b"11", r"train.pickle holds no molecules .*: list index out of range"),
 ])  # fmt: skip
-def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence, here) -> None:
-    write_zinc_pickles(here / "molecules")
+def test_damaged_files_of_benchmarking_gnns_are_refused(file, content, sentence, workdir) -> None:
+    write_zinc_pickles(workdir / "molecules")
     raw = content if isinstance(content, bytes) else pickle.dumps(content)
-    (here / "molecules" / file).write_bytes(raw)
+    (workdir / "molecules" / file).write_bytes(raw)
     with pytest.raises(UserError, match=sentence):
         load_zinc()
     assert not Path("owned").exists()
 
 
-def test_damaged_arrays_are_refused(here) -> None:
-    write_zinc_arrays(here / "zinc/zinc12k.npz", atom_types=np.array(["C", "O"]))
+def test_damaged_arrays_are_refused(workdir) -> None:
+    write_zinc_arrays(workdir / "zinc/zinc12k.npz", atom_types=np.array(["C", "O"]))
     with pytest.raises(UserError, match="atom_types are not the 28 of ZINC"):
         load_zinc()
-    (here / "zinc/zinc12k.npz").write_bytes(b"PK")
+    (workdir / "zinc/zinc12k.npz").write_bytes(b"PK")
     with pytest.raises(UserError, match=r"zinc12k.npz cannot be read"):
         load_zinc()
 
 
-def test_types_that_zinc_does_not_have_are_skipped(here, capsys) -> None:
+def test_types_that_zinc_does_not_have_are_skipped(workdir, capsys) -> None:
     atoms = np.concatenate([zinc_arrays(smiles)[0] for smiles in SMILES])
     atoms[0] = 28
-    write_zinc_arrays(here / "zinc/zinc12k.npz", train_atom=atoms)
+    write_zinc_arrays(workdir / "zinc/zinc12k.npz", train_atom=atoms)
     assert load_zinc()["train"].rows.tolist() == list(range(1, 11))
     assert "1 with atoms or bonds that ZINC does not have (row 1)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("folder", ["pcqm4m-v2", "pcqm4mv2/pcqm4m-v2", "graph/pcqm4m_kddcup2021"])
-def test_pcqm_by_its_official_split(folder, here, capsys) -> None:
+def test_pcqm_by_its_official_split(folder, workdir, capsys) -> None:
     def load(**options):
         name = "pcqm4m" if "kddcup" in folder else "pcqm4mv2"
         return load_splits(PCQM(name, data_dir=".", val_fraction=0.4, **options))
 
-    write_pcqm(here / folder, PCQM_SPLIT)
+    write_pcqm(workdir / folder, PCQM_SPLIT)
     splits = load()
     assert splits["test"].rows.tolist() == [2, 7]
     assert splits["test"].targets.tolist() == [0.5, 1.75]
@@ -148,9 +150,9 @@ def test_pcqm_by_its_official_split(folder, here, capsys) -> None:
     ({"train": [0.5]}, "split_dict.pt cannot be read as arrays"),
     (None, r"no pcqm4m-v2 in DATA_DIR .*data pcqm4mv2"),
 ])  # fmt: skip
-def test_a_wrong_split_of_pcqm_is_refused(split, sentence, here) -> None:
+def test_a_wrong_split_of_pcqm_is_refused(split, sentence, workdir) -> None:
     if split is not None:
-        write_pcqm(here / "pcqm4m-v2", split)
+        write_pcqm(workdir / "pcqm4m-v2", split)
     with pytest.raises(UserError, match=sentence):
         load_splits(PCQM("pcqm4mv2", data_dir="."))
 

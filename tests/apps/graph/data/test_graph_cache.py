@@ -19,6 +19,8 @@ from torch.utils.data import DataLoader
 
 from tests.apps.graph.data.files import SMILES, write_table
 
+pytestmark = pytest.mark.usefixtures("workdir")
+
 CHAIN = "C" * 600
 
 
@@ -90,13 +92,13 @@ def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:
     assert encode(write_smiles()).folder != first
 
 
-def test_workers_write_the_same_chunks(monkeypatch, here) -> None:
+def test_workers_write_the_same_chunks(monkeypatch, workdir) -> None:
     monkeypatch.setattr(graph_cache, "_MAX_ROWS", 2)
-    path = write_table(here / "a.csv", BAD + [(smiles, 1) for smiles in SMILES])
+    path = write_table(workdir / "a.csv", BAD + [(smiles, 1) for smiles in SMILES])
     contents = []
     for workers in (0, 2):
-        (here / str(workers)).mkdir()
-        monkeypatch.chdir(here / str(workers))
+        (workdir / str(workers)).mkdir()
+        monkeypatch.chdir(workdir / str(workers))
         folder = encode(path, workers).folder
         contents.append({file.name: file.read_bytes() for file in folder.iterdir()})
     assert contents[0] == contents[1]

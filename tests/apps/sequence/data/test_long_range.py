@@ -111,7 +111,6 @@ def test_the_folders_of_the_release_are_found(tmp_path) -> None:
 
 def test_expressions_can_be_drawn_where_there_are_none(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DATA_DIR", raising=False)
     data = set_up(ListOps("drawn"))
     assert [len(data.splits[split]) for split in SPLITS] == [1920, 40, 40]
     assert all(500 < int(mask.sum()) < 2000 for _, mask, _ in data.splits["val"])

@@ -13,7 +13,6 @@ from attention_graph.chemistry.features import featurize_zinc, parse_smiles
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
 
-
 # mean and standard deviation of logP, of -SA and of the cycle term, over the 220,010 training
 # molecules of ZINC-full by RDKit; the targets of the first official validation and test molecules
 # are 2.0992 and 3.1382 in benchmarking-gnns, 2.1004 and 3.1394 with these constants

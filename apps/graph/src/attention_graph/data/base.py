@@ -42,6 +42,7 @@ class GraphData(SplitDataModule):
     target_mean: float = 0.0
     target_std: float = 1.0
     featurize: Callable[[str], Data] = staticmethod(featurize_ogb)
+    collate = staticmethod(collate_graphs)
 
     def __init__(
         self,
@@ -57,11 +58,6 @@ class GraphData(SplitDataModule):
         check_ints("data", 1, MAX_NODES, max_nodes=max_nodes)
         check_ints("data", 0, 256, workers=workers)
         self.encoding, self.workers = EncodingOptions(variant, max_nodes), workers
-
-    @property
-    def collate(self) -> Callable[[list[Any]], Any]:
-        """Function that joins graphs into one dense batch."""
-        return collate_graphs
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Read train, val and test; raises UserError for wrong files."""

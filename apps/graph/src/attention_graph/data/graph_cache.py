@@ -107,10 +107,7 @@ def _cut_chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def _write_chunks(
-    jobs: Iterator[_Job],
-    featurize: Callable[[Any], Data],
-    options: EncodingOptions,
-    workers: int,
+    jobs: Iterator[_Job], featurize: Callable[[Any], Data], options: EncodingOptions, workers: int
 ) -> Iterator[int]:
     """Write the chunks, few of them in memory at a time, and yield the number of rows of each."""
     write = partial(_write_chunk, featurize, options)

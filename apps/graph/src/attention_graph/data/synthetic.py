@@ -1,6 +1,6 @@
 """Synthetic molecules, which need no file: ZINC's features and ZINC's target."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ class SyntheticMolecules(GraphData):
     """
 
     DATASETS = ("synthetic",)
+    IS_GENERATED = True
     atom_rows = bond_rows = ZINC_ROWS
     featurize = staticmethod(featurize_zinc)
 
@@ -39,10 +40,6 @@ class SyntheticMolecules(GraphData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder of the cache; the molecules are generated on first use."""
         return CACHE
-
-    def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the molecules follow from the code."""
-        return ()
 
     def read_splits(self) -> Mapping[str, Dataset[Any]]:
         """Generate the molecules, or open those of the cache."""

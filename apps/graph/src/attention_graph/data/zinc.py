@@ -17,12 +17,7 @@ from experiment_kit.errors import UserError, convert_user_errors
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
 
-from attention_graph.chemistry.features import (
-    ZINC_ATOMS,
-    ZINC_ROWS,
-    build_zinc_graph,
-    featurize_zinc,
-)
+from attention_graph.chemistry import features
 from attention_graph.data.base import SUBFOLDERS, GraphData
 from attention_graph.data.graph_cache import MoleculeSource, Record
 from attention_graph.data.safe_pickle import load_pickle
@@ -52,18 +47,14 @@ class Zinc(GraphData):
     """
 
     DATASETS = tuple(_LAYOUTS)
-    atom_rows = bond_rows = ZINC_ROWS
-    featurize = staticmethod(featurize_zinc)
+    atom_rows = bond_rows = features.ZINC_ROWS
+    featurize = staticmethod(features.featurize_zinc)
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the folder of the files, the official ones first."""
         return find_dataset(
-            data_dir,
-            _FOLDERS,
-            lambda p: _find_layout(p, dataset_name) != "",
-            _HINT,
-            SUBFOLDERS,
+            data_dir, _FOLDERS, lambda p: _find_layout(p, dataset_name) != "", _HINT, SUBFOLDERS
         )
 
     def list_data_files(self) -> Sequence[Path]:
@@ -111,7 +102,7 @@ class MoleculeArrays(NamedTuple):
 
 def featurize_arrays(content: MoleculeArrays) -> Data:
     """Make the graph of a molecule's arrays, with y (1,)."""
-    graph = build_zinc_graph(content.atoms, content.bonds)
+    graph = features.build_zinc_graph(content.atoms, content.bonds)
     graph.y = torch.tensor([content.target], dtype=torch.float32)
     return graph
 
@@ -149,8 +140,8 @@ def read_arrays(path: Path, split: str) -> Iterator[Record]:
     with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "), np.load(path) as file:
         n, m, atom, bond, y = (file[f"{split}_{part}"] for part in _COLUMNS)
         types = tuple(map(str, file["atom_types"]))
-    if types != ZINC_ATOMS:
-        raise UserError(f"{path}: atom_types are not the {len(ZINC_ATOMS)} of ZINC")
+    if types != features.ZINC_ATOMS:
+        raise UserError(f"{path}: atom_types are not the {len(features.ZINC_ATOMS)} of ZINC")
     atoms, bonds = (
         np.split(values, np.cumsum(sizes, dtype=np.int64)[:-1])
         for values, sizes in ((atom, n), (bond, m))

@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from experiment_kit.data.datamodule import (
-    SplitDataModule,
-    check_at_least,
-    find_data_root,
-    split_stratified,
-)
+from experiment_kit.data import datamodule
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -25,11 +20,11 @@ from attention_nlp.models import checkpoints
 TOKENIZERS = Path("runs/tokenizers")
 
 
-class LanguageData(SplitDataModule):
+class LanguageData(datamodule.SplitDataModule):
     """Texts as batches of ids, mask, types and target; a subclass finds and reads the data set.
 
     A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
-    override `encode` and `collate`. `LINKED_SIZES` are linked to the model.
+    override `encode_examples` and `collate_items`. `LINKED_SIZES` are linked to the model.
 
     Protocol `validation` holds a stratified `val_fraction` of the training texts out to select the
     epoch and scores the official development set once, as the labels of the benchmarks' test sets
@@ -45,14 +40,15 @@ class LanguageData(SplitDataModule):
         max_length: Tokens of a text; longer ones are cut.
     """
 
-    num_labels: int
     has_answers = True  # a sample has one label or number, as opposed to a language model's
     # `fit` also reads the test split, so that a bad file fails before training starts
     STAGES: ClassVar[Mapping[str, Sequence[str]]] = {
-        **SplitDataModule.STAGES,
+        **datamodule.SplitDataModule.STAGES,
         "fit": ("train", "val", "test"),
     }
     FILE_SPLITS: ClassVar[Sequence[str]] = ("train", "dev")
+    encode_examples: Any = staticmethod(encode_texts)
+    collate_items: Any = staticmethod(collate_texts)
     LINKED_SIZES = ("num_labels", "vocab_size", "max_length", "pad_token_id", "eos_token_id")
 
     def __init__(
@@ -67,10 +63,15 @@ class LanguageData(SplitDataModule):
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
-        check_at_least(1, max_length=max_length)
-        check_at_least(16, vocab_size=vocab_size)  # some tokens are special
+        datamodule.check_at_least(1, max_length=max_length)
+        datamodule.check_at_least(16, vocab_size=vocab_size)  # some tokens are special
         self.architecture, self.weights, self.max_length = architecture, weights, max_length
         self.tokenizer_name, self.trained_vocab_size = tokenizer or weights, vocab_size
+
+    @property
+    def num_labels(self) -> int:
+        """Return the number of labels; 1 if the target is a number."""
+        return len(self.label_names or (0,))
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -83,7 +84,7 @@ class LanguageData(SplitDataModule):
     def list_data_files(self) -> Sequence[Path]:
         """List the files of the splits that are here; the hub has none."""
         found = []
-        for split in self.FILE_SPLITS if self.folder else ():
+        for split in self.FILE_SPLITS if not self.IS_GENERATED and self.folder else ():
             with suppress(UserError):  # not every data set has every split
                 found.append(self.find_split(split))
         return found
@@ -91,7 +92,7 @@ class LanguageData(SplitDataModule):
     @cached_property
     def folder(self) -> Path | None:
         """Return the folder of local data; None if the hub's is read, as where its cache has it."""
-        self.folder = find_data_root(self.data_dir)  # which `find_split` looks into
+        self.folder = datamodule.find_data_root(self.data_dir)  # which `find_split` looks into
         if self.folder is not None and self.find_cached("train"):
             try:
                 self.find_split("train")
@@ -121,9 +122,8 @@ class LanguageData(SplitDataModule):
         if found := next(filter(Path.is_file, candidates), None):
             return found
         where = " or ".join(filter(None, folders))
-        raise UserError(
-            f"no {' or '.join(names[:4])} in {where} of DATA_DIR {root}: put {hint} there"
-        )
+        text = f"no {' or '.join(names[:4])}"
+        raise UserError(f"{text} in {where} of DATA_DIR {root}: put {hint} there")
 
     def open_split(self, split: str) -> tuple[str, Iterable[Row]]:
         """Return the place and the rows of a split: of its file below DATA_DIR, or of the hub."""
@@ -189,7 +189,9 @@ class LanguageData(SplitDataModule):
             return dict.fromkeys(names, self.encode(self.read_split("dev")))
         examples = self.train_examples
         if self.protocol == "validation":
-            indices = split_stratified(self._list_strata(examples), self.val_fraction, self.seed)
+            indices = datamodule.split_stratified(
+                self._list_strata(examples), self.val_fraction, self.seed
+            )
             examples = [examples[i] for i in indices[split == "val"]]
         return {split: self.encode(examples)}
 
@@ -200,12 +202,12 @@ class LanguageData(SplitDataModule):
 
     def encode(self, examples: Sequence[Example]) -> Any:
         """Encode examples as token ids."""
-        return encode_texts(examples, self.tokenizer, self.max_length)
+        return self.encode_examples(examples, self.tokenizer, self.max_length)
 
     @property
     def collate(self) -> Any:
         """Make batches of items."""
-        return partial(collate_texts, self.tokenizer.pad_token_id)
+        return partial(self.collate_items, self.tokenizer.pad_token_id)
 
     def describe_inputs(self, batch: Any) -> list[str]:
         """Return the text of each sample as the network reads it, with special tokens."""

@@ -149,9 +149,8 @@ class Devign(_CodeXGLUE):
     ) -> None:
         super().__init__(dataset_name, **kwargs)
         if label_words is not None and len(set(label_words)) != 2:
-            raise ValueError(
-                f"data.label_words must be two words, for labels 0 and 1, got {label_words}"
-            )
+            text = "data.label_words must be two"
+            raise ValueError(f"{text} words, for labels 0 and 1, got {label_words}")
         self.label_words = label_words
 
     @property
@@ -181,6 +180,8 @@ class BigCloneBench(_CodeXGLUE):
     CONTENT = "data.jsonl"
     choose = staticmethod(_choose_pairs)
     parse_row = staticmethod(parse_pair)
+    encode_examples = staticmethod(encode_pairs)
+    collate_items = staticmethod(collate_pairs)
 
     def read_validation(self) -> list[Example]:
         """Read a fraction of the official validation pairs."""
@@ -191,12 +192,3 @@ class BigCloneBench(_CodeXGLUE):
     def list_training_texts(self) -> list[str]:
         """List each function of the training pairs once."""
         return list(dict.fromkeys(super().list_training_texts()))
-
-    def encode(self, examples: Sequence[Example]) -> Any:
-        """Encode pairs of functions."""
-        return encode_pairs(examples, self.tokenizer, self.max_length)
-
-    @property
-    def collate(self) -> Any:
-        """Make batches of pairs."""
-        return partial(collate_pairs, self.tokenizer.pad_token_id)

@@ -6,7 +6,6 @@ Shapes: T tokens in a stream, S spans of at most N tokens, B spans in a batch.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -19,10 +18,13 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp.data.base import LanguageData
-from attention_nlp.data.encoding import pad_rows
+from attention_nlp.data.encoding import collate_texts, pad_rows
 from attention_nlp.data.files import get_text, parse_rows, read_lines
 from attention_nlp.tasks.base import IGNORED
 
+HUB = "Salesforce/wikitext"
+_HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+_FILE_SPLITS = {"train": "train", "val": "valid", "test": "test"}
 GROUP_SIZE = 1000  # rows that `datasets` maps at once by default
 
 
@@ -133,16 +135,9 @@ class TextSpans(Dataset[Any]):
 
 def collate_spans(pad_token_id: int, items: Sequence[tuple[Tensor, Tensor, int]]) -> list[Tensor]:
     """Pad spans on the right: ids, mask, types and target (B, N), scored words (B,)."""
-    ids, targets, num_words = zip(*items, strict=True)
-    lengths = torch.tensor([len(text) for text in ids])
-    valid_mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-    texts, target = pad_rows(ids, pad_token_id), pad_rows(targets, IGNORED)
-    return [texts, valid_mask, torch.zeros_like(texts), target, torch.tensor(num_words)]
-
-
-HUB = "Salesforce/wikitext"
-_HUB_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
-_FILE_SPLITS = {"train": "train", "val": "valid", "test": "test"}
+    texts = [(ids, torch.zeros_like(ids), num_words) for ids, _, num_words in items]
+    *inputs, num_words = collate_texts(pad_token_id, texts)
+    return [*inputs, pad_rows([target for _, target, _ in items], IGNORED), num_words]
 
 
 class CorpusFiles(NamedTuple):
@@ -202,6 +197,7 @@ class Corpus(LanguageData):
     has_answers = False
     DATASETS: ClassVar[Mapping[str, CorpusFiles]] = CORPORA
     FILE_SPLITS = ("train", "valid", "test")
+    collate_items = staticmethod(collate_spans)
 
     def __init__(
         self,
@@ -231,10 +227,8 @@ class Corpus(LanguageData):
         self.grouping, self.line_end, self.blank_lines = grouping, line_end, blank_lines
         self.stride = max_length // 2 if stride is None else stride
         if not 1 <= self.stride < max_length:
-            raise ValueError(
-                f"data.stride must be from 1 to data.max_length - 1, which is {max_length - 1}, "
-                f"got {self.stride}"
-            )
+            text = f"data.stride must be from 1 to data.max_length - 1, which is {max_length - 1},"
+            raise ValueError(f"{text} got {self.stride}")
 
     def name_hub_table(self, split: str) -> tuple[str, str, str] | None:
         """Return repository, config and split on the hub; None for PTB."""
@@ -287,10 +281,8 @@ class Corpus(LanguageData):
         block = self.max_length if grouping == "released" else None
         tokens = tokenize_rows(self.read_rows(split), self.tokenizer, block)
         if not len(tokens.ids):
-            raise UserError(
-                f"the {split} split of {self.dataset_name} has no {block} tokens in 1,000 rows, "
-                "which grouping `released` needs: lower data.max_length"
-            )
+            text = f"the {split} split of {self.dataset_name} has no {block} tokens in 1,000"
+            raise UserError(f"{text} rows, which grouping `released` needs: lower data.max_length")
         return TextSpans(tokens, list_blocks(len(tokens.ids), self.max_length))
 
     def _make_windows(self, split: str) -> Dataset[Any]:
@@ -298,8 +290,3 @@ class Corpus(LanguageData):
             raise UserError(f"data.tokenizer of {self.tokenizer_name} has no end of sequence")
         tokens = tokenize_rows(self.read_rows(split), self.tokenizer).prepend(self.eos_token_id)
         return TextSpans(tokens, list_windows(len(tokens.ids), self.max_length, self.stride))
-
-    @property
-    def collate(self) -> Any:
-        """Make batches of spans."""
-        return partial(collate_spans, self.tokenizer.pad_token_id)

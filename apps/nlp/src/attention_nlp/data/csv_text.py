@@ -29,7 +29,6 @@ class CsvText(LanguageData):
     """
 
     DATASETS = ("csv_text",)
-    FILE_SPLITS = ("train", "dev")
 
     def __init__(
         self,
@@ -74,11 +73,6 @@ class CsvText(LanguageData):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
         return found
-
-    @property
-    def num_labels(self) -> int:  # type: ignore[override]
-        """Return the number of classes."""
-        return len(self.classes)
 
     @property
     def label_names(self) -> Sequence[str]:

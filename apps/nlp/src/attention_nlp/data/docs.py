@@ -4,7 +4,7 @@ import ast
 import random
 import re
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
@@ -74,14 +74,11 @@ class PythonDocsOrder(LanguageData):
 
     num_labels = 2
     DATASETS = ("docs",)
+    IS_GENERATED = True  # the version of Python, which a result records, determines the texts
 
     def find_split(self, split: str) -> Path:
         """Return the folder of Python's library."""
         return _LIBRARY
-
-    def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the version of Python, which a result records, determines the texts."""
-        return ()
 
     def read_split(self, split: str) -> list[Example]:
         """Read the sentences of `train` or `dev`."""
@@ -101,6 +98,7 @@ class PythonDocsCorpus(Corpus):
     DATASETS: ClassVar[Mapping[str, CorpusFiles]] = {
         "docs_corpus": CorpusFiles((), (), False, "nothing: Python ships its documentation")
     }
+    IS_GENERATED = True  # as above
 
     def name_hub_table(self, split: str) -> None:
         """Return None: the hub has no such corpus."""
@@ -108,10 +106,6 @@ class PythonDocsCorpus(Corpus):
     def find_split(self, split: str) -> Path:
         """Return the folder of Python's library."""
         return _LIBRARY
-
-    def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the version of Python, which a result records, determines the texts."""
-        return ()
 
     def read_lines(self, split: str) -> Iterator[str]:
         """Read the sentences of a split."""

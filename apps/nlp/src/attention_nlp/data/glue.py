@@ -70,11 +70,6 @@ class Glue(LanguageData):
     FILE_SPLITS = tuple(_FILE_NAMES)
 
     @property
-    def num_labels(self) -> int:  # type: ignore[override]
-        """Return the number of labels; 1 if the target is a number."""
-        return len(self.label_names or (0,))
-
-    @property
     def label_names(self) -> Sequence[str]:
         """Names of the labels by their ids; none of a number."""
         return TASKS[self.dataset_name].labels or ()

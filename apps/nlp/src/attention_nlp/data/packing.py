@@ -1,7 +1,6 @@
 """Pack documents into sequences of one length on disk, read these, and mask their words.
 
-Only a few documents are in memory at a time. Words are masked as in BERT: 80 % masked, 10 %
-replaced, 10 % kept.
+Only a few documents are in memory at a time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +23,7 @@ from attention_nlp.tasks.base import IGNORED
 SPLITS = ("train", "val", "test")
 _DOCUMENTS_AT_ONCE = 256
 _SEQUENCES_AT_ONCE = 2**16
+Item = tuple[np.ndarray, np.ndarray]  # ids (N,), target (N,)
 
 
 class PackingPlan(NamedTuple):
@@ -138,9 +138,6 @@ class PackedSequences(Sequence[np.ndarray]):
         counts = [(self.rows[i : i + _SEQUENCES_AT_ONCE] == token_id).sum(1) for i in blocks]
         order = np.argsort(-np.concatenate(counts), kind="stable")
         return PackedSequences(self.path, self.length, self.dtype, order)
-
-
-Item = tuple[np.ndarray, np.ndarray]  # ids (N,), target (N,)
 
 
 def mask_words(

@@ -19,20 +19,14 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
+from attention_nlp.data import packing
 from attention_nlp.data.base import TOKENIZERS, LanguageData
 from attention_nlp.data.docs import list_sentences
 from attention_nlp.data.files import read_lines, read_table
-from attention_nlp.data.packing import (
-    EpochSlices,
-    MaskedSequences,
-    PackedSequences,
-    PackingPlan,
-    ids_dtype,
-    pack_documents,
-    stack_sequences,
-)
 from attention_nlp.models import checkpoints
 
+TOKENS = Path("runs/tokens")
+_TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
 _SENTENCES_PER_DOCUMENT = 16  # in Python's documentation
 
 
@@ -81,19 +75,13 @@ def stream_hub(name: str, revision: str | None = None) -> Iterator[str]:
         for row in load_dataset(name, split="train", streaming=True, revision=revision):
             yield row["text"]
     except Exception as error:  # the client raises errors of many kinds without a network
-        raise UserError(
-            f"the hub does not give texts of {name} ({type(error).__name__}): use local files"
-            " (data: text_files)"
-        ) from error
+        text = f"the hub does not give texts of {name} ({type(error).__name__}): use local"
+        raise UserError(f"{text} files (data: text_files)") from error
 
 
 def strip_non_ascii(text: str) -> str:
     """Strip accents and all characters that an English keyboard does not have."""
     return unicodedata.normalize("NFD", text).encode("ascii", "ignore").decode()
-
-
-TOKENS = Path("runs/tokens")
-_TOKENIZER_DOCUMENTS = 200_000  # at most, to train the tokenizer on
 
 
 class _TokenizerTexts:
@@ -135,6 +123,7 @@ class Pretraining(LanguageData):
     has_answers = False
     DATASETS = ("text_files", "pile", "python_docs")
     STAGES = SplitDataModule.STAGES
+    collate = staticmethod(packing.stack_sequences)
 
     def __init__(
         self,
@@ -168,19 +157,19 @@ class Pretraining(LanguageData):
             **kwargs,
         )
         if round(mask_fraction * max_length) not in range(1, max_length + 1):
-            raise ValueError(
-                f"data.mask_fraction must be a fraction of {max_length} words, got {mask_fraction}"
-            )
+            text = "data.mask_fraction must be a"
+            raise ValueError(f"{text} fraction of {max_length} words, got {mask_fraction}")
         check_at_least(1, max_sequences=max_sequences, epoch_sequences=epoch_sequences)
         check_at_least(1, max_documents=max_documents)
         if val_fraction > 0.5:
-            raise ValueError(
-                f"data.val_fraction, held out of training, must be at most 0.5, got {val_fraction}"
-            )
+            text = "data.val_fraction, held out of"
+            raise ValueError(f"{text} training, must be at most 0.5, got {val_fraction}")
         self.mask_fraction, self.ascii, self.epoch_sequences = mask_fraction, ascii, epoch_sequences
         self.text_dir, self.hub, self.revision = text_dir, hub, revision
         self.max_documents, self.curriculum = max_documents, curriculum
-        self.plan = PackingPlan(max_length, val_fraction, max_tokens_per_char, max_sequences)
+        self.plan = packing.PackingPlan(
+            max_length, val_fraction, max_tokens_per_char, max_sequences
+        )
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -249,7 +238,7 @@ class Pretraining(LanguageData):
         backend = self.tokenizer.backend_tokenizer.to_str()
         key = json.dumps([*self.content, backend, *self.plan])
         folder = TOKENS / hashlib.sha256(key.encode()).hexdigest()[:16]
-        return pack_documents(self.read_documents(), self.tokenizer, self.plan, folder)
+        return packing.pack_documents(self.read_documents(), self.tokenizer, self.plan, folder)
 
     def prepare_data(self) -> None:
         """Pack the documents in one process, before the others."""
@@ -261,17 +250,14 @@ class Pretraining(LanguageData):
         if None in (tokenizer.mask_token_id, tokenizer.sep_token_id):
             raise UserError(f"the tokenizer of {self.architecture} has no mask or no separator")
         file = "test" if self.protocol == "test" and split == "val" else split
-        rows = PackedSequences(self.pack_tokens() / file, self.max_length, ids_dtype(tokenizer))
+        rows = packing.PackedSequences(
+            self.pack_tokens() / file, self.max_length, packing.ids_dtype(tokenizer)
+        )
         if self.curriculum and split == "train":
             rows = rows.sort_by_count(tokenizer.convert_tokens_to_ids("."))
         settings = tokenizer.mask_token_id, len(tokenizer), self.mask_fraction
         seed = None if split == "train" else 0  # val and test have the same masks in every epoch
-        return {split: MaskedSequences(rows, *settings, seed)}
-
-    @property
-    def collate(self) -> Any:
-        """Make batches of sequences."""
-        return stack_sequences
+        return {split: packing.MaskedSequences(rows, *settings, seed)}
 
     def loader_options(self) -> dict[str, Any]:
         """Start new workers each epoch, which then know the epoch."""
@@ -280,7 +266,7 @@ class Pretraining(LanguageData):
     def train_dataloader(self) -> DataLoader[Any]:
         """Load whole batches, in an order of seed and epoch."""
         rows, trainer = self.splits["train"], self.trainer
-        slices = EpochSlices(rows, self.epoch_sequences or len(rows))
+        slices = packing.EpochSlices(rows, self.epoch_sequences or len(rows))
         options = self.loader_options() | {"drop_last": True, "shuffle": self.curriculum is None}
         loader = build_train_loader(slices, self.batch_size, self.seed, trainer, **options)
         if not is_overfitting(trainer):  # which stays in the first epoch

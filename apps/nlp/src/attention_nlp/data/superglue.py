@@ -79,11 +79,6 @@ class SuperGlue(LanguageData):
     DATASETS = TASKS
 
     @property
-    def num_labels(self) -> int:  # type: ignore[override]
-        """Return the number of labels."""
-        return len(TASKS[self.dataset_name].labels)
-
-    @property
     def label_names(self) -> Sequence[str]:
         """Names of the labels by their ids."""
         return [str(label) for label in TASKS[self.dataset_name].labels]

@@ -60,8 +60,7 @@ def build_backbone(
     _check_sizes(architecture, model, info)
     model.config.use_cache = head == "seq2seq"  # nothing else generates
     attach(model)  # Plain everywhere, so that the monitor sees every layer's map
-    others = {k: slots[k] for k in ("kernel", "tokens", "reparam", "position") if k in slots}
-    return attach(model, slots["filter"], slots["layers"], **others)
+    return attach(model, **slots)
 
 
 def from_config(auto: Any, architecture: str, options: dict[str, Any], info: TextInfo) -> Any:
@@ -80,9 +79,8 @@ def _check_options(architecture: str, options: Mapping[str, Any]) -> None:
     default = transformers.AutoConfig.for_model(architecture)
     known = (set(default.to_dict()) | set(default.attribute_map)) - {"vocab_size", "num_labels"}
     if unknown := sorted(set(options) - known):
-        raise ValueError(
-            f"model.options: {architecture} has no {unknown[0]}, or the data determines it"
-        )
+        text = f"model.options: {architecture}"
+        raise ValueError(f"{text} has no {unknown[0]}, or the data determines it")
     # the check of a field may raise any error
     with convert_user_errors(Exception, prefix=f"model.options of {architecture}: "):
         transformers.AutoConfig.for_model(architecture, **options)
@@ -92,10 +90,8 @@ def _check_head(architecture: str, head: str, mapping: Any) -> None:
     for_model = transformers.AutoConfig.for_model
     known = [name for name in TRANSFORMERS if type(for_model(name)) in mapping]
     if architecture not in known:
-        raise UserError(
-            f"{architecture} has no head of kind {head!r}, which model.task needs; architectures "
-            f"that have one: {', '.join(known)}"
-        )
+        text = f"{architecture} has no head of kind {head!r}, which model.task needs;"
+        raise UserError(f"{text} architectures that have one: {', '.join(known)}")
 
 
 def _check_sizes(architecture: str, model: Any, info: TextInfo) -> None:
@@ -109,7 +105,5 @@ def _check_sizes(architecture: str, model: Any, info: TextInfo) -> None:
         return
     positions -= _RESERVED_POSITIONS.get(architecture, 0)
     if info.max_length > positions:
-        raise UserError(
-            f"data.max_length {info.max_length} is longer than the {positions} positions of "
-            f"{architecture}"
-        )
+        text = f"data.max_length {info.max_length} is longer than the {positions} positions"
+        raise UserError(f"{text} of {architecture}")

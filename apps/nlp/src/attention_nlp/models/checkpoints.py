@@ -83,10 +83,8 @@ def load_pretrained(
 
 def _check_config(config: Any, architecture: str, weights: str) -> None:
     if config.model_type != architecture:
-        raise UserError(
-            f"model.weights {weights} is of architecture {config.model_type}, "
-            f"but model.architecture is {architecture}"
-        )
+        text = f"model.weights {weights} is of architecture {config.model_type},"
+        raise UserError(f"{text} but model.architecture is {architecture}")
     if getattr(config, "attention_core", None):
         raise UserError(
             f"model.weights {weights} was saved with filters or tokens, which would be lost: "

@@ -48,13 +48,10 @@ class CrammedConfig:
 
     def __post_init__(self) -> None:
         if self.num_heads < 1 or self.dim % self.num_heads or self.dim % 2:
-            raise ValueError(
-                f"model.options: dim must be even and divisible by the {self.num_heads} heads, "
-                f"got {self.dim}"
-            )
+            text = f"model.options: dim must be even and divisible by the {self.num_heads}"
+            raise ValueError(f"{text} heads, got {self.dim}")
         check_even("model.options", ffn_dim=self.ffn_dim)
-        sizes = {"num_layers": self.num_layers, "num_positions": self.num_positions}
-        check_sizes("model.options", **sizes)
+        check_sizes("model.options", num_layers=self.num_layers, num_positions=self.num_positions)
         check_probabilities("model.options", dropout=self.dropout or 0.0)
 
 
@@ -212,9 +209,8 @@ def build_crammed(
     size = _parse_options(options, info)
     layers = select_layers(slots["layers"], size.num_layers)
     if slots.get("tokens") and slots.get("position") not in (None, "attention", "residual"):
-        raise ValueError(
-            f"model.position of crammed is attention or residual, got {slots['position']!r}"
-        )
+        text = "model.position of crammed is"
+        raise ValueError(f"{text} attention or residual, got {slots['position']!r}")
     dropout = DROPOUT[head] if size.dropout is None else size.dropout
     blocks = [
         _build_block(size, dropout, slots if layer in layers else {})
@@ -235,10 +231,8 @@ def _parse_options(options: Mapping[str, Any] | None, info: TextInfo) -> Crammed
             raise ValueError(f"model.options of crammed are {', '.join(known)}, got {name!r}")
     size = CrammedConfig(**(options or {}))
     if info.max_length > size.num_positions:
-        raise UserError(
-            f"data.max_length {info.max_length} is longer than the {size.num_positions} positions "
-            "of crammed (model.options.num_positions)"
-        )
+        text = f"data.max_length {info.max_length} is longer than the {size.num_positions}"
+        raise UserError(f"{text} positions of crammed (model.options.num_positions)")
     return size
 
 

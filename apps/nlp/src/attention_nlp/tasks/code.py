@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from attention_core.checks import check_probabilities, check_sizes
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import BinaryAccuracy, BinaryF1Score
@@ -105,8 +106,7 @@ class Clone(Classification):
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__("f1")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"model.task.dropout must be in [0, 1), got {dropout}")
+        check_probabilities("model.task", dropout=dropout)
         self.dropout = dropout
 
     def wrap_backbone(self, backbone: nn.Module, info: TextInfo) -> nn.Module:
@@ -139,8 +139,7 @@ class GenerateLabel(Task):
 
     def __init__(self, scoring: Literal["beams", "likelihood"] = "beams", beams: int = 10) -> None:
         super().__init__()
-        if beams < 1:
-            raise ValueError(f"model.task.beams must be at least 1, got {beams}")
+        check_sizes("model.task", beams=beams)
         self.scoring, self.beams = scoring, beams
 
     def make_metrics(self, info: TextInfo) -> dict[str, Metric]:

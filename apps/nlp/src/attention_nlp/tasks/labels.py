@@ -6,13 +6,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef
-from torchmetrics.classification import (
-    BinaryF1Score,
-    MulticlassAccuracy,
-    MulticlassF1Score,
-    MulticlassMatthewsCorrCoef,
-)
+from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef, classification
 from torchmetrics.utilities.data import dim_zero_cat
 
 from attention_nlp.tasks.base import Batch, Task, TextInfo, call_backbone
@@ -40,7 +34,7 @@ def split_by_length(batch: Batch, num_chunks: int) -> Iterator[tuple[Batch, floa
         yield [*texts, target[rows]], len(rows) / len(ids)
 
 
-class Matthews(MulticlassMatthewsCorrCoef):
+class Matthews(classification.MulticlassMatthewsCorrCoef):
     """Matthews' correlation, 0 where all predictions or all labels are equal, as GLUE scores it.
 
     torchmetrics returns a small number instead, which could select an epoch.
@@ -130,8 +124,10 @@ class Classification(_TextTask):
         """Make accuracy, F1, Matthews' correlation and the loss."""
         num_labels = info.num_labels
         return {
-            "accuracy": MulticlassAccuracy(num_labels, average="micro"),
-            "f1": BinaryF1Score() if num_labels == 2 else MulticlassF1Score(num_labels),
+            "accuracy": classification.MulticlassAccuracy(num_labels, average="micro"),
+            "f1": classification.BinaryF1Score()
+            if num_labels == 2
+            else classification.MulticlassF1Score(num_labels),
             "matthews": Matthews(num_labels),
             "loss": MeanMetric(),
         }

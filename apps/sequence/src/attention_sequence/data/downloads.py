@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from experiment_kit.data.download import Download, Source
@@ -21,18 +23,10 @@ _REVIEWS = [
 ]
 
 
-def draw_listops(root: Path) -> Path:
-    """Draw ListOps into a folder, and return its path."""
-    from attention_sequence.generate.listops import write_dataset  # numba takes a second to import
-
-    return write_dataset(root)
-
-
-def draw_pathfinder(root: Path) -> Path:
-    """Draw Pathfinder32 of the longest paths into a folder, and return its path."""
-    from attention_sequence.generate.pathfinder import write_dataset
-
-    return write_dataset(root)
+def draw_dataset(name: str, root: Path) -> Path:
+    """Draw ListOps or Pathfinder32, of the longest paths, into a folder, and return its path."""
+    # here, since numba takes a second to import
+    return import_module(f"attention_sequence.generate.{name}").write_dataset(root)
 
 
 DOWNLOADS: Mapping[str, Source] = {
@@ -49,8 +43,8 @@ DOWNLOADS: Mapping[str, Source] = {
             inside="",
         )
     ],
-    "listops": draw_listops,
-    "pathfinder": draw_pathfinder,
+    "listops": partial(draw_dataset, "listops"),
+    "pathfinder": partial(draw_dataset, "pathfinder"),
     "text": _REVIEWS,
     "text_4k": _REVIEWS,
     "retrieval": [  # 7 GB with all tasks of the release, whose drawings are millions of files

@@ -12,16 +12,7 @@ import numpy as np
 from experiment_kit.data.folders import make_cache
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.long_range import (
-    RELEASE,
-    Examples,
-    LongRangeData,
-    RaggedArray,
-    TaskInfo,
-    count_lines,
-    parse_label,
-    read_rows,
-)
+from attention_sequence.data import long_range
 
 HEADER = ["Source", "Target"]
 DRAWN = Path("runs/data/listops-drawn")
@@ -36,7 +27,7 @@ _CODES = bytes.maketrans(
 _VALID = b"0123456789]() \x01\x02\x03\x04"
 
 
-class ListOps(LongRangeData):
+class ListOps(long_range.LongRangeData):
     """Expressions of 500 to 2,000 of the 15 tokens in `TOKENS`, and their values 0..9.
 
     Parentheses, which only make the tree binary, are left out; `]` stays a token. `drawn` needs no
@@ -46,12 +37,12 @@ class ListOps(LongRangeData):
     Source: https://github.com/google-research/long-range-arena
     """
 
-    DATASETS: ClassVar[Mapping[str, TaskInfo]] = dict.fromkeys(
-        ("listops-1000", "drawn"), TaskInfo(10, 15, 2000, 2048, 32)
+    DATASETS: ClassVar[Mapping[str, long_range.TaskInfo]] = dict.fromkeys(
+        ("listops-1000", "drawn"), long_range.TaskInfo(10, 15, 2000, 2048, 32)
     )
     FOLDERS = ("{}",)
     MARKERS = (_FILES["train"],)
-    HINT = f"download {RELEASE}, or draw it by `allpass data listops`"
+    HINT = f"download {long_range.RELEASE}, or draw it by `allpass data listops`"
 
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
@@ -66,9 +57,11 @@ class ListOps(LongRangeData):
     def count_samples(cls, dataset_name: str, data_dir: str | None = None) -> dict[str, int]:
         """Count the rows below the headers."""
         folder = cls.find_data(dataset_name, data_dir)
-        return {split: count_lines(folder / _FILES[split]) - 1 for split in ("train", "test")}
+        return {
+            split: long_range.count_lines(folder / _FILES[split]) - 1 for split in ("train", "test")
+        }
 
-    def read_examples(self, split: str) -> Examples:
+    def read_examples(self, split: str) -> long_range.Examples:
         """Read the expressions of a split; draw them if that is their name."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         if self.dataset_name == "drawn":
@@ -79,9 +72,9 @@ class ListOps(LongRangeData):
         return read_expressions(folder / _FILES[split])
 
 
-def read_expressions(path: Path) -> Examples:
+def read_expressions(path: Path) -> long_range.Examples:
     """Read a file of expressions and values."""
-    rows = read_rows(path, HEADER)
+    rows = long_range.read_rows(path, HEADER)
     header = [cell.decode(errors="replace") for cell in next(rows)[2]]
     if header != HEADER:
         raise UserError(f"{path} has the header {header!r:.60}, not {HEADER}")
@@ -89,15 +82,15 @@ def read_expressions(path: Path) -> Examples:
 
     def parse_rows() -> Iterator[bytes]:
         for where, _, (source, target) in rows:
-            labels.append(parse_label(target, 10, where))
+            labels.append(long_range.parse_label(target, 10, where))
             if not (tokens := encode_tokens(source, where)):
                 raise UserError(f"{where} has no expression")
             yield tokens
 
-    sequences = RaggedArray(parse_rows())
+    sequences = long_range.RaggedArray(parse_rows())
     if not labels:
         raise UserError(f"{path} holds no expression")
-    return Examples(sequences, np.array(labels))
+    return long_range.Examples(sequences, np.array(labels))
 
 
 def encode_tokens(source: bytes, where: str) -> bytes:

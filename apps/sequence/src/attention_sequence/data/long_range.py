@@ -132,14 +132,11 @@ class LongRangeData(SequenceData):
         self.num_classes = info.num_classes
         check_at_least(1, truncate=self.truncate)
         if self.max_length < self.truncate:
-            raise ValueError(
-                f"data.max_length must be at least data.truncate, {self.truncate} tokens, "
-                f"got {self.max_length}"
-            )
+            text = f"data.max_length must be at least data.truncate, {self.truncate}"
+            raise ValueError(f"{text} tokens, got {self.max_length}")
         if self.num_features <= info.num_codes:
-            raise ValueError(
-                f"data.vocab_size must exceed the {info.num_codes} tokens, got {self.num_features}"
-            )
+            text = "data.vocab_size must exceed the"
+            raise ValueError(f"{text} {info.num_codes} tokens, got {self.num_features}")
         check_at_least(1, max_length=self.max_length, vocab_size=self.num_features)
 
     @classmethod

@@ -14,22 +14,14 @@ from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.data.folders import list_visible_files
 from experiment_kit.errors import UserError
 
-from attention_sequence.data.long_range import (
-    Examples,
-    LongRangeData,
-    RaggedArray,
-    TaskInfo,
-    count_lines,
-    parse_label,
-    read_rows,
-)
+from attention_sequence.data import long_range
 
 _CELLS = ("label", "id", "text")
 _CLASSES = ("neg", "pos")
 _NUM_REVIEWS = 25_000  # in either split
 
 
-class Text(LongRangeData):
+class Text(long_range.LongRangeData):
     """Reviews as bytes, and whether they are positive; 25,000 to train and to test, or a subset.
 
     They are in the folders of aclImdb, or in `imdb_{train,test}.tsv` with cells label, id and
@@ -40,13 +32,15 @@ class Text(LongRangeData):
     Source: https://github.com/google-research/long-range-arena
     """
 
-    DATASETS: ClassVar[Mapping[str, TaskInfo]] = {"imdb": TaskInfo(2, 256, 1000, 1024, 512)}
+    DATASETS: ClassVar[Mapping[str, long_range.TaskInfo]] = {
+        "imdb": long_range.TaskInfo(2, 256, 1000, 1024, 512)
+    }
     FOLDERS = ("aclImdb", "imdb", "imdb_subset")
     MARKERS = ("imdb_train.tsv", "train/pos")
     HINT = "`allpass data text` downloads it"
 
     @cached_property
-    def train_reviews(self) -> Examples:
+    def train_reviews(self) -> long_range.Examples:
         """The training split with its development set, read once."""
         return read_reviews(self.find_data(self.dataset_name, self.data_dir), "train")
 
@@ -56,7 +50,7 @@ class Text(LongRangeData):
         folder = cls.find_data(dataset_name, data_dir)
         return {split: _count_reviews(folder, split) for split in ("train", "test")}
 
-    def read_examples(self, split: str) -> Examples:
+    def read_examples(self, split: str) -> long_range.Examples:
         """Read the reviews of a split."""
         if split == "test":
             return read_reviews(self.find_data(self.dataset_name, self.data_dir), "test")
@@ -65,10 +59,12 @@ class Text(LongRangeData):
         sequences, labels = self.train_reviews
         train, val = split_stratified(labels, self.val_fraction, self.seed)
         chosen = train if split == "train" else val
-        return Examples(RaggedArray(sequences[index].tobytes() for index in chosen), labels[chosen])
+        return long_range.Examples(
+            long_range.RaggedArray(sequences[index].tobytes() for index in chosen), labels[chosen]
+        )
 
 
-def read_reviews(folder: Path, split: str) -> Examples:
+def read_reviews(folder: Path, split: str) -> long_range.Examples:
     """Read a split of the reviews in a fixed random order; note a subset on standard error.
 
     In their files all negative ones come first, and so they would in the first scored batches.
@@ -82,22 +78,24 @@ def read_reviews(folder: Path, split: str) -> Examples:
         print(f"note: {folder} has {counted}", file=sys.stderr)
     order = np.random.default_rng(0).permutation(len(reviews))
     labels = np.array([label for label, _ in reviews])
-    return Examples(RaggedArray(reviews[index][1] for index in order), labels[order])
+    return long_range.Examples(
+        long_range.RaggedArray(reviews[index][1] for index in order), labels[order]
+    )
 
 
 def _count_reviews(folder: Path, split: str) -> int:
     table = folder / f"imdb_{split}.tsv"
     if table.is_file():
-        return count_lines(table)
+        return long_range.count_lines(table)
     return sum(len(list_visible_files(folder / split / name, ".txt")) for name in _CLASSES)
 
 
 def _read_table(path: Path) -> Iterator[tuple[int, bytes]]:
-    for where, _, (label, _, text) in read_rows(path, _CELLS):
+    for where, _, (label, _, text) in long_range.read_rows(path, _CELLS):
         if not text:
             raise UserError(f"{where} has no text")
         text = text.replace(b"\\t", b"\t").replace(b"\\n", b"\n")
-        yield parse_label(label, 2, where), text
+        yield long_range.parse_label(label, 2, where), text
 
 
 def _read_folder(folder: Path, split: str) -> Iterator[tuple[int, bytes]]:

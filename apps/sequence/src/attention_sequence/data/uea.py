@@ -13,12 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import torch
 from experiment_kit.data.csv_files import read_text_lines
-from experiment_kit.data.datamodule import (
-    check_at_least,
-    check_one_of,
-    find_data_root,
-    split_stratified,
-)
+from experiment_kit.data.datamodule import check_at_least, find_data_root, split_stratified
 from experiment_kit.errors import UserError, convert_user_errors
 from torch.utils.data import TensorDataset
 
@@ -48,9 +43,8 @@ def find_ts_file(name: str, split: str, data_dir: str | None) -> Path:
         if (folder / file).is_file():
             return folder / file
     where = f"in DATA_DIR {root}" if root else "in this package; set DATA_DIR"
-    raise UserError(
-        f"data.dataset_name: no {name}/{file} {where} (`allpass data uea` downloads the archive)"
-    )
+    text = f"data.dataset_name: no {name}/{file}"
+    raise UserError(f"{text} {where} (`allpass data uea` downloads the archive)")
 
 
 def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
@@ -177,8 +171,6 @@ class UEA(SequenceData):
         )
         check_at_least(1, max_length=max_length)
         self.truncate = max_length
-        if train_split is not None:
-            check_one_of("train_split", train_split, ("TRAIN", "TEST"))
         self.train_split = train_split or "TRAIN"
 
     @classmethod

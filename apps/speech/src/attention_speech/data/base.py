@@ -15,15 +15,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
-from attention_speech.audio import (
-    SAMPLE_RATE,
-    Manifest,
-    Utterance,
-    describe_utterances,
-    group_conversions,
-    load_audio,
-    probe_audio,
-)
+from attention_speech import audio
 from attention_speech.data.bucketing import bucketed_loader, sorted_loader
 from attention_speech.features import HOP
 from attention_speech.models.recognizer import MAX_STATES
@@ -31,8 +23,6 @@ from attention_speech.tokenizer import PUBLISHED, Tokenizer, find_published, tra
 
 SUBFOLDERS = ("", "speech/")  # data sets are searched here, below DATA_DIR
 _STATES_PER_SECOND = 25  # front ends turn four frames of 10 ms into one state
-
-
 GAP_SECONDS = 0.1  # silence between two files of an utterance
 
 
@@ -74,7 +64,7 @@ class Recordings(Dataset[tuple[Tensor, str, str]]):
     Source: https://www.danielpovey.com/files/2015_interspeech_augmentation.pdf
     """
 
-    def __init__(self, utterances: Sequence[Utterance], speeds: Sequence[float] = ()) -> None:
+    def __init__(self, utterances: Sequence[audio.Utterance], speeds: Sequence[float] = ()) -> None:
         self.utterances, self.speeds = utterances, tuple(speeds)
         self._cache: dict[str, Tensor] = {}
 
@@ -84,11 +74,11 @@ class Recordings(Dataset[tuple[Tensor, str, str]]):
     def __getitem__(self, index: int) -> tuple[Tensor, str, str]:
         utterance = self.utterances[index]
         if len(utterance.path) == 1:
-            wave = load_audio(utterance.path[0])
+            wave = audio.load_audio(utterance.path[0])
         else:  # many utterances share these files, which take a few megabytes: load them once
             for path in utterance.path:
                 if path not in self._cache:
-                    self._cache[path] = load_audio(path)
+                    self._cache[path] = audio.load_audio(path)
             wave = join_waves([self._cache[path] for path in utterance.path])
         if self.speeds:
             wave = change_speed(wave, self.speeds[int(torch.randint(len(self.speeds), ()))])
@@ -97,14 +87,14 @@ class Recordings(Dataset[tuple[Tensor, str, str]]):
 
 def join_waves(waves: Sequence[Tensor]) -> Tensor:
     """Concatenate waves (T,) with silence between them."""
-    silence = waves[0].new_zeros(round(GAP_SECONDS * SAMPLE_RATE))
+    silence = waves[0].new_zeros(round(GAP_SECONDS * audio.SAMPLE_RATE))
     pieces = [piece for wave in waves for piece in (silence, wave)]
     return torch.cat(pieces[1:])
 
 
-def check_seconds(utterances: Iterable[Utterance], frames_per_state: int = 4) -> None:
+def check_seconds(utterances: Iterable[audio.Utterance], frames_per_state: int = 4) -> None:
     """Raise UserError for an utterance of more states than a network has positions."""
-    limit = MAX_STATES * frames_per_state * HOP / SAMPLE_RATE
+    limit = MAX_STATES * frames_per_state * HOP / audio.SAMPLE_RATE
     longest = max(utterances, key=lambda one: one.seconds)
     if longest.seconds >= limit:
         text = f"{longest.seconds:.0f} s of speech, and the network reads less than {limit:g} s"
@@ -113,11 +103,9 @@ def check_seconds(utterances: Iterable[Utterance], frames_per_state: int = 4) ->
 
 def change_speed(wave: Tensor, factor: float) -> Tensor:
     """Play a wave (..., T) `factor` times as fast."""
-    if factor == 1:
-        return wave
     from torchaudio.functional import speed
 
-    return speed(wave, SAMPLE_RATE, factor)[0]
+    return speed(wave, audio.SAMPLE_RATE, factor)[0]
 
 
 class SpeechData(SplitDataModule):
@@ -176,17 +164,17 @@ class SpeechData(SplitDataModule):
         self.num_tokens, self.token_type = num_tokens, token_type
         self.given_tokenizer = tokenizer
 
-    def read_utterances(self) -> dict[str, list[Utterance]]:
+    def read_utterances(self) -> dict[str, list[audio.Utterance]]:
         """Return the utterances of train, val and `test_splits`; raises UserError for bad files."""
         raise NotImplementedError
 
     @cached_property
-    def utterances(self) -> dict[str, list[Utterance]]:
+    def utterances(self) -> dict[str, list[audio.Utterance]]:
         """The splits in use: train without long utterances, val as the protocol says."""
         splits = self.read_utterances()
         if long := [one.name for one in splits["train"] if one.seconds > self.max_seconds]:
             kind = f"more than {self.max_seconds:g} s"
-            self.print_note(f"{describe_utterances(kind, long)}: not trained on")
+            self.print_note(f"{audio.describe_utterances(kind, long)}: not trained on")
             splits["train"] = [one for one in splits["train"] if one.seconds <= self.max_seconds]
         if self.protocol == "test":
             splits["val"] = splits[self.test_splits[0]]
@@ -228,7 +216,7 @@ class SpeechData(SplitDataModule):
             self.splits[split] = Recordings(utterances, speeds)
             self._note_hard_texts(split, utterances)
 
-    def _note_hard_texts(self, split: str, utterances: list[Utterance]) -> None:
+    def _note_hard_texts(self, split: str, utterances: list[audio.Utterance]) -> None:
         """Count texts with unknown characters, and texts too long for CTC."""
         unknown, crowded = [], []
         for one in utterances:
@@ -240,9 +228,9 @@ class SpeechData(SplitDataModule):
         limit = f"more tokens than CTC aligns at {_STATES_PER_SECOND} a second"
         for kind, names in {"a token outside of the vocabulary": unknown, limit: crowded}.items():
             if names:
-                self.print_note(f"{split}: {describe_utterances(kind, names)}")
+                self.print_note(f"{split}: {audio.describe_utterances(kind, names)}")
 
-    def use_manifests(self, manifests: Mapping[str, Manifest]) -> list[Utterance]:
+    def use_manifests(self, manifests: Mapping[str, audio.Manifest]) -> list[audio.Utterance]:
         """Print the notes of manifests, by name, and return all their utterances."""
         for name, manifest in manifests.items():
             for note in manifest.notes:
@@ -285,10 +273,10 @@ class SpeechData(SplitDataModule):
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Recordings]:
         """Read recordings below 100 s; count those that are resampled or averaged."""
         names = [str(path) for path in files]
-        infos = {name: probe_audio(name) for name in names}
-        for kind, converted in group_conversions(infos).items():
-            self.print_note(describe_utterances(kind, converted))
-        rows = [Utterance(name, (name,), infos[name].seconds, "", "") for name in names]
+        infos = {name: audio.probe_audio(name) for name in names}
+        for kind, converted in audio.group_conversions(infos).items():
+            self.print_note(audio.describe_utterances(kind, converted))
+        rows = [audio.Utterance(name, (name,), infos[name].seconds, "", "") for name in names]
         check_seconds(rows)
         return names, Recordings(rows)
 

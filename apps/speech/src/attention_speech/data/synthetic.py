@@ -1,6 +1,5 @@
 """Synthetic speech, which needs no files: digit strings by formants."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ class SyntheticDigits(SpeechData):
     """
 
     DATASETS = ("synthetic",)
+    IS_GENERATED = True
 
     def __init__(
         self,
@@ -40,10 +40,6 @@ class SyntheticDigits(SpeechData):
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Return the folder into which the speech is written."""
         return CACHE_DIR
-
-    def list_data_files(self) -> Sequence[Path]:
-        """Return no file: the speech follows from the code."""
-        return ()
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the corpus; write it first if it is absent."""

@@ -37,11 +37,7 @@ class Transcripts(SplitDataModule):
     """
 
     def __init__(
-        self,
-        speech: SpeechData,
-        batch_size: int = 64,
-        corpus: str | None = None,
-        **kwargs: Any,
+        self, speech: SpeechData, batch_size: int = 64, corpus: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(
             speech.dataset_name,

@@ -11,23 +11,12 @@ import torch.nn.functional as F
 from attention_core.checks import check_nonnegative
 from experiment_kit.parsing import save_plain_hyperparameters
 from experiment_kit.run_files import write_atomically
-from experiment_kit.training.optim import (
-    ConstantSchedule,
-    Schedule,
-    build_lr_scheduler,
-    build_optimizer,
-    check_optimizer,
-    param_groups_weight_decay,
-)
+from experiment_kit.training import optim
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torchmetrics import MeanMetric
 
-from attention_speech.models.lm import (
-    LanguageModelConfig,
-    build_language_model,
-    pack_language_model,
-)
+from attention_speech.models import lm
 from attention_speech.tokenizer import BLANK, Tokenizer
 
 
@@ -55,19 +44,19 @@ class LanguageModel(LightningModule):
         vocab_size: int,
         tokenizer_file: str,
         *,
-        network: LanguageModelConfig,
+        network: lm.LanguageModelConfig,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
-        schedule: Schedule | None = None,
+        schedule: optim.Schedule | None = None,
     ) -> None:
         super().__init__()
         check_nonnegative("model", weight_decay=weight_decay)
-        check_optimizer(optimizer, weight_decay)
+        optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
         self.config, self.tokenizer = network, Tokenizer(tokenizer_file)
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
-        self.schedule = schedule or ConstantSchedule()
-        self.network: Any = build_language_model(network, vocab_size)
+        self.schedule = schedule or optim.ConstantSchedule()
+        self.network: Any = lm.build_language_model(network, vocab_size)
         self.mean_loss: Any = MeanMetric()
 
     def forward(self, batch: Tensor) -> Tensor:
@@ -103,12 +92,12 @@ class LanguageModel(LightningModule):
         """Log the perplexity, and write the model's file."""
         self._log_perplexity("test")
         buffer = io.BytesIO()
-        torch.save(pack_language_model(self.network, self.config, self.tokenizer), buffer)
+        torch.save(lm.pack_language_model(self.network, self.config, self.tokenizer), buffer)
         path = Path(self.trainer.default_root_dir) / "language_model.pt"
         write_atomically(path, buffer.getvalue())
 
     def configure_optimizers(self) -> Any:
         """Return the optimizer over parameters with and without decay, and the schedule."""
-        groups = param_groups_weight_decay(self.network, self.weight_decay)
-        optimizer = build_optimizer(self.build_optimizer, groups)
-        return [optimizer], [build_lr_scheduler(self.schedule, optimizer, self.trainer)]
+        groups = optim.param_groups_weight_decay(self.network, self.weight_decay)
+        optimizer = optim.build_optimizer(self.build_optimizer, groups)
+        return [optimizer], [optim.build_lr_scheduler(self.schedule, optimizer, self.trainer)]

@@ -39,8 +39,7 @@ class LanguageModelConfig:
 
     def __post_init__(self) -> None:
         check_heads("model.network", dim=self.dim, num_heads=self.num_heads)
-        check_sizes("model.network", ffn_dim=self.ffn_dim)
-        check_sizes("model.network", num_layers=self.num_layers)
+        check_sizes("model.network", ffn_dim=self.ffn_dim, num_layers=self.num_layers)
         check_probabilities("model.network", dropout=self.dropout)
 
 

@@ -108,14 +108,11 @@ class RecognizerConfig:
         check_sizes("model.network", **sizes)
         check_probabilities("model.network", dropout=self.dropout)
         if self.dim % self.num_heads or self.dim % 2:
-            raise ValueError(
-                "model.network.dim must be even and a multiple of num_heads, got "
-                f"{self.dim} and {self.num_heads}"
-            )
+            text = "model.network.dim must be even and a multiple of num_heads,"
+            raise ValueError(f"{text} got {self.dim} and {self.num_heads}")
         if len({len(values) for values in blocks}) > 1 or not self.channels:
-            raise ValueError(
-                "model.network: channels, kernels, strides and residuals must have the same length"
-            )
+            text = "model.network: channels, kernels,"
+            raise ValueError(f"{text} strides and residuals must have the same length")
         if not all(kernel % 2 for kernel in (*self.kernels, self.csgu_kernel)) or self.csgu_dim % 2:
             raise ValueError("model.network: kernels must be odd and csgu_dim must be even")
 

@@ -72,10 +72,8 @@ def _check_model(model: Any, image_size: int) -> None:
     height, width = getattr(patches, "patch_size", (1, 1))
     pads = getattr(patches, "dynamic_img_pad", False)  # without it, timm crops what is left over
     if (image_size % height or image_size % width) and not pads:
-        raise ValueError(
-            f"patches of {height} by {width} do not divide images of {image_size}: choose another "
-            "data.image_size or patch_size of model.model_kwargs"
-        )
+        text = f"patches of {height} by {width} do not divide images of {image_size}: choose"
+        raise ValueError(f"{text} another data.image_size or patch_size of model.model_kwargs")
     if not hasattr(model, "blocks") and not hasattr(model, "layers"):
         raise ValueError(f"{type(model).__name__} has no stack of blocks whose attention is known")
 

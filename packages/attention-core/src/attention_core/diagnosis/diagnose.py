@@ -8,15 +8,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from attention_core.checks import check_models
+from attention_core.checks import check_choices, check_models
 from attention_core.diagnosis.batches import ModelInputs
 from attention_core.diagnosis.leverage import measure_leverage
-from attention_core.diagnosis.measure import LEVELS
 from attention_core.diagnosis.report import Diagnosis
 from attention_core.diagnosis.run import measure_run, plan_run
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Layers, Where, find_wrapper, select_layers
 
+Level = Literal["full", "light"]
 WRAPPERS = ("torch.nn.parallel", "torch.distributed", "torch.jit", "torch._dynamo")
 
 
@@ -28,7 +28,7 @@ def diagnose(
     mask: Tensor | None = None,
     mechanisms: Sequence[Callable[[int], nn.Module]] | None = None,
     where: Where | None = None,
-    measures: Literal["full", "light"] = "full",
+    measures: Level = "full",
 ) -> Diagnosis:
     """Measure the over-smoothing of a model on a batch: where it arises, and what drives it.
 
@@ -58,15 +58,14 @@ def diagnose(
     (3, 5, 2)
     """
     check_models("diagnose", model=model)
-    if measures not in LEVELS:
-        raise ValueError(f"measures must be one of {', '.join(LEVELS)}, got {measures!r}")
+    check_choices("diagnose", measures=(measures, Level))
     check_wrapped(model)
     inputs = ModelInputs(model, batch)
     with prepare_model(model), torch.no_grad():
         run = plan_run(model, inputs, where)
         depth = len(run.plan.layers)
         chosen = sorted(range(depth) if layers is None else select_layers(layers, depth))
-        report = measure_run(run, chosen, mask, LEVELS[measures])
+        report = measure_run(run, chosen, mask, measures == "full")
     if measures != "full" or (mechanisms is not None and not len(mechanisms)):
         return report
     found: Any = None, ["no leverage: a backward pass through the model fails"]

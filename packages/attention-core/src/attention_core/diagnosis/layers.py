@@ -1,7 +1,7 @@
 """Plan what is measured of each layer: the tensors of its steps, its attention, its weights."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import prod
@@ -109,15 +109,15 @@ class Layer:
             return x.transpose(0, 1)
         return x.flatten(2).mT if self.is_channel_first else x.flatten(1, -2)
 
-    def list_nodes(self, measures: Collection[str]) -> Iterator[Node]:
-        """Yield the nodes whose values measures need."""
+    def list_nodes(self, is_full: bool) -> Iterator[Node]:
+        """Yield the nodes whose values the measures need."""
         yield from self.steps.values()
         yield from self.call.list_operands()
         if self.final is not None:
             yield self.final
-        for change in self.changes if "steps" in measures else ():
+        for change in self.changes if is_full else ():
             yield from (change.carried, change.node, *chain(*change.branches.values()))
-        for node in (self.projection or ()) if "weights" in measures else ():
+        for node in (self.projection or ()) if is_full else ():
             yield from (node, *node.parents)
 
 

@@ -1,6 +1,6 @@
 """Measure one layer of a recorded pass: tokens of each step, maps of each head, weights, bounds."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -29,10 +29,6 @@ from attention_core.spectral.heads import SMALLEST_WEIGHT
 # heads x tokens^3: of the decompositions of a layer's maps, which use the first samples up to it
 MAX_DECOMPOSED = 1e8
 _STOCHASTIC = 1e-3  # largest difference from 1 of a row's sum that is rounding
-LEVELS: dict[str, tuple[str, ...]] = {
-    "light": ("tokens", "responses"),
-    "full": ("tokens", "responses", "steps", "maps", "weights", "decompositions"),
-}
 
 
 @dataclass
@@ -43,7 +39,7 @@ class Measurer:
     does not smooth.
     """
 
-    measures: Collection[str]
+    is_full: bool
     outliers: dict[tuple[int, torch.Size], Outliers] = field(default_factory=dict)
     tokens: dict[tuple[Node, int], TokenMeasures] = field(default_factory=dict)
     previous: dict[str, Tensor] = field(default_factory=dict)  # the mean map before, by stack
@@ -76,7 +72,7 @@ class Measurer:
                 self.outliers[key] = channels | known[0], tokens | known[1]
         for M in maps or ():  # fused attention may turn NaN to 0
             _check_finite(M, None if mask is None else mask.unsqueeze(1), layer, "maps")
-        if maps is not None and "weights" in self.measures:
+        if maps is not None and self.is_full:
             projected = read_projections(layer.projection, layer.call, maps[0].shape)
         return mask, self._measure_maps(layer.stack, maps, mask, projected)
 
@@ -84,7 +80,7 @@ class Measurer:
         self, layer: Layer, mask: Tensor | None, measured: dict[str, Any]
     ) -> LayerDiagnosis:
         steps = layer.steps
-        if "steps" not in self.measures:
+        if not self.is_full:
             steps = {name: steps[name] for name in [*steps][:1] + [*steps][-1:]}
         weights = iterate_coefficients(layer.module)
         return LayerDiagnosis(
@@ -94,7 +90,7 @@ class Measurer:
             name=layer.call.name,
             module=find_import_path(layer.module),
             steps={name: self._measure_node(node, mask, layer) for name, node in steps.items()},
-            changes=self._measure_changes(layer, mask) if "steps" in self.measures else {},
+            changes=self._measure_changes(layer, mask) if self.is_full else {},
             coefficients={name: x.detach().flatten().tolist() for name, x, _ in weights},
             **{"num_heads": layer.call.shape[-3], **measured},
         )
@@ -168,15 +164,13 @@ class Measurer:
         gains = spectral.dft_response(H, mask)[..., : H.shape[-1] // 2 + 1]
         found: dict[str, Any] = {"num_heads": A.shape[1], "responses": gains.mean(0).tolist()}
         rows = normalize_rows(A)
-        if "maps" in self.measures:
+        if self.is_full:
             found |= {"map_similarity": self._compare_map(stack, rows)} | _measure_heads(rows, mask)
-        few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
-        part = None if mask is None else mask[:few]
-        is_decomposed = "decompositions" in self.measures
         if projected is not None:
-            if is_decomposed:
-                found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
-            found |= _measure_weights(projected, rows[:few] if is_decomposed else None, part)
+            few = max(1, int(MAX_DECOMPOSED / (A.shape[1] * A.shape[-1] ** 3)))
+            part = None if mask is None else mask[:few]
+            found["bounds"] = _compute_bounds(A[:few], H[:few], part, projected, rows is A)
+            found |= _measure_weights(projected, rows[:few], part)
         return found
 
     def _compare_map(self, stack: str, A: Tensor) -> float | None:
@@ -265,32 +259,27 @@ def _measure_heads(A: Tensor, mask: Tensor | None) -> dict[str, Any]:
     }
 
 
-def _measure_weights(
-    projected: ProjectedTokens, A: Tensor | None, mask: Tensor | None
-) -> dict[str, Any]:
-    """Return the measures of square weights, and with maps the shares of dominating eigenvalues."""
+def _measure_weights(projected: ProjectedTokens, A: Tensor, mask: Tensor | None) -> dict[str, Any]:
+    """Return the measures of square weights, and the shares of dominating eigenvalues."""
     value, output = projected.value, projected.output
     if value.shape[1] != output.shape[0]:
         return {}
     # float32 does not tell a product of 768 channels from a singular one
     product = output.double() @ value.double()  # (W_V W_O)^T
     spectrum = spectral.value_output_eigenvalues(value, output, projected.num_heads)
-    found: dict[str, Any] = {
+    maps = [A]
+    if mask is not None:  # zeros of padding would be eigenvalues
+        maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
+    features = spectrum.to(torch.promote_types(A.dtype, torch.complex64))
+    shares = [
+        spectral.dominating_eigenvalue_shares(features, torch.linalg.eigvals(M)) for M in maps
+    ]
+    kinds, means = ("smoothing", "sharpening", "tied"), torch.stack(shares).mean(0).tolist()
+    return {
         "value_output_spectrum": spectrum.tolist(),
         "condition_number": spectral.condition_number(product).item(),
+        "eigenvalue_shares": dict(zip(kinds, means, strict=True)),
     }
-    if A is not None:
-        maps = [A]
-        if mask is not None:  # zeros of padding would be eigenvalues
-            maps = [M[:, valid][..., valid] for M, valid in zip(A, mask, strict=True)]
-        features = spectrum.to(torch.promote_types(A.dtype, torch.complex64))
-        shares = [
-            spectral.dominating_eigenvalue_shares(features, torch.linalg.eigvals(M)) for M in maps
-        ]
-        kinds = ("smoothing", "sharpening", "tied")
-        means = torch.stack(shares).mean(0).tolist()
-        found["eigenvalue_shares"] = dict(zip(kinds, means, strict=True))
-    return found
 
 
 def _compute_bounds(

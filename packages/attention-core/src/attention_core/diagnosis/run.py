@@ -203,7 +203,7 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
     run = plan_run(model, inputs)
 
     def list_nodes(plan: Plan) -> list[Node]:
-        return [node for layer in plan.layers for node in layer.list_nodes(("weights",))]
+        return [node for layer in plan.layers for node in layer.list_nodes(is_full=True)]
 
     with run.record(list_nodes, inputs) as plan:
         formed = [(layer, form_layer_maps(layer)) for layer in plan.layers]
@@ -216,7 +216,7 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
 
 @torch.no_grad()
 def measure_run(
-    run: PlannedRun, selected: Sequence[int], mask: Tensor | None, measures: Collection[str]
+    run: PlannedRun, selected: Sequence[int], mask: Tensor | None, is_full: bool
 ) -> Diagnosis:
     """Measure the selected layers of a planned run, as means over the samples, and judge them."""
     inputs, masks = run.inputs, run.find_masks(mask)
@@ -224,13 +224,13 @@ def measure_run(
     sizes, device = [], next((w.device.type for w in run.model.parameters()), "cpu")
 
     def list_nodes(plan: Plan) -> list[Node]:
-        return [node for i in selected for node in plan.layers[i].list_nodes(measures)]
+        return [node for i in selected for node in plan.layers[i].list_nodes(is_full)]
 
     for part, few in inputs.iterate_slices(run.choose_size()):
         sizes.append(few.num_samples)
         with run.record(list_nodes, few) as plan, torch.autocast(device, enabled=False):
             cut = [run.cut_mask(masks[i], part) for i in selected]
-            found.append(Measurer(measures).measure_layers([plan.layers[i] for i in selected], cut))
+            found.append(Measurer(is_full).measure_layers([plan.layers[i] for i in selected], cut))
     layers, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
     first = run.plan.layers[selected[0]]
     is_other = first.is_sequence_first or first.num_samples % inputs.num_samples > 0

@@ -13,14 +13,6 @@ from attention_core.mechanism import find_allowed_tokens
 from attention_core.tokens.layerscale import LayerScale
 
 Position = Literal["attention", "window", "branches", "norms", "residual"]
-# the tables of hook points that a position reads; `layers` counts the modules of each one apart
-TABLES: dict[Position, tuple[str, ...]] = {
-    "attention": ("attention",),
-    "window": ("window",),
-    "branches": ("attention", "mlp"),
-    "norms": ("norm",),
-    "residual": ("residual",),
-}
 # the libraries with a module `hosts/<library>.py`, which is imported only when a model needs it
 HOSTS = ("peft", "speechbrain", "timm", "torch", "transformers")
 PADDING = "key_padding_mask"  # True where a token is padding; the other masks mark valid tokens
@@ -100,7 +92,8 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
         and name.rpartition(".")[-1] != "fc_norm"
     ]
     found: list[list[tuple[nn.Module, HookPoint]]] = []
-    for table in TABLES[position]:
+    # `layers` counts the modules of each table apart
+    for table in ("attention", "mlp") if position == "branches" else (position,):
         points = ((m, h.hook_points.get(table, {}).get(find_import_path(m))) for m, h in hosts)
         found.append([(module, point) for module, point in points if point is not None])
     return found

@@ -132,7 +132,7 @@ HOST = HostLibrary(
         },
         "window": {"timm.models.swin_transformer.WindowAttention": _PROJ},
         "mlp": {"timm.layers.mlp.Mlp": HookPoint("fc2.out_features")},
-        "norm": {"timm.layers.norm.LayerNorm": HookPoint("normalized_shape", before=True)},
+        "norms": {"timm.layers.norm.LayerNorm": HookPoint("normalized_shape", before=True)},
     },
     find_adapter=ADAPTERS.get,
 )

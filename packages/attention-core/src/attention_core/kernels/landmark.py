@@ -46,7 +46,7 @@ class PlusConvolution(LinearMap):
     """
 
     def __init__(self, base: LowRank | Softmax, weight: Tensor, mask: Tensor | None = None) -> None:
-        self.base, self.weight, self.mask = base, weight, mask
+        self.base, self.weight, self.mask, self.like = base, weight, mask, base.like
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Add the map of the values and their convolution."""
@@ -54,10 +54,6 @@ class PlusConvolution(LinearMap):
         pad = (weight.shape[-2] // 2, 0)
         z = F.conv2d(zero_padding(v, self.mask), weight, padding=pad, groups=len(weight))
         return Bv + zero_padding(z, self.mask).to(v.dtype)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, N, N)."""
-        return self.base.eye()
 
 
 def make_depthwise_weight(owner: str, num_heads: int, kernel_size: int) -> nn.Parameter | None:

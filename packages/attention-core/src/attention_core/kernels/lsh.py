@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from attention_core.operators import LinearMap, identity_like
+from attention_core.operators import LinearMap
 
 
 class LSHChunks(NamedTuple):
@@ -77,23 +77,19 @@ class LSHOperator(LinearMap):
     with P_r the order of round r, and W_r block-bidiagonal and multiplied by the share of the
     round.
 
-    Shapes: weights (B, H, R, C, c, 2c), share (B, H, R, C, c, 1), mask (B, 1, 1, N)
-    boolean or None; n = N tokens. An application takes O(R N c D) time and O(R N (c + D)) memory.
+    Shapes: weights (B, H, R, C, c, 2c), share (B, H, R, C, c, 1), q (B, H, N, d), mask (B, 1, 1, N)
+    boolean or None. An application takes O(R N c D) time and O(R N (c + D)) memory.
 
     Source: sec. 2 of https://arxiv.org/abs/2001.04451
     """
 
     def __init__(
-        self, chunks: LSHChunks, weights: Tensor, share: Tensor, n: int, mask: Tensor | None = None
+        self, chunks: LSHChunks, weights: Tensor, share: Tensor, q: Tensor, mask: Tensor | None
     ) -> None:
         self.chunks, self.weights, self.share = chunks, weights, share
-        self.n, self.mask = n, mask
+        self.like, self.mask = weights.new_empty(()).expand_as(q), mask
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Attend in each round, and sum over the rounds."""
         y = self.weights.to(v.dtype) @ self.chunks.pair_chunks(self.chunks.gather_tokens(v))
-        return self.chunks.scatter_slots(y * self.share.to(v.dtype)).sum(2)[:, :, : self.n]
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, N, N)."""
-        return identity_like(self.weights[:, :, 0, 0], self.n)
+        return self.chunks.scatter_slots(y * self.share.to(v.dtype)).sum(2)[:, :, : v.shape[2]]

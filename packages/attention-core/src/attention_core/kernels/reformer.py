@@ -113,7 +113,7 @@ class Reformer(Kernel):
         share = chunks.softmax_over_rounds(total)
         if valid is not None:
             share = share * chunks.gather_tokens(valid.mT.expand_as(q[..., :1]).to(share.dtype))
-        return LSHOperator(chunks, weights, share, n, valid)
+        return LSHOperator(chunks, weights, share, q, valid)
 
     def _sort_by_bucket(self, q: Tensor, valid: Tensor | None) -> LSHChunks:
         batch, _, n, _ = q.shape

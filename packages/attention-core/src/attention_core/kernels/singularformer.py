@@ -91,8 +91,7 @@ class Singularformer(Kernel):
         tokens, ranks = P.softmax(-2), P.softmax(-1)
         if valid is not None:
             tokens = tokens * valid.mT  # exact zeros, also for a sample of padding alone
-        if valid is not None and self.padding == "excluded":
-            ranks = ranks * valid.mT
+            ranks = ranks * valid.mT if self.padding == "excluded" else ranks
         with autocast_disabled(q):
             pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
             scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)

@@ -8,17 +8,17 @@ from torch import Tensor
 
 from attention_core.checks import check_finite, check_numbers, check_tensors
 from attention_core.operators.base import (
+    LinearMap,
     allowed_pairs,
     apply_operator,
     check_values,
-    identity_like,
     masked_mean,
 )
 from attention_core.operators.polynomial import Step
 from attention_core.operators.recomputed import apply_recomputed, can_recompute
 
 
-class Softmax:
+class Softmax(LinearMap):
     r"""The attention map of queries and keys, applied by one fused kernel.
 
     .. math:: A = \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
@@ -70,7 +70,7 @@ class Softmax:
             past = _build_causal_mask(q, k)
             mask = mask & past if mask.dtype == torch.bool else mask.masked_fill(~past, -torch.inf)
             is_causal = False
-        self.q, self.k, self.mask, self.is_causal = q, k, mask, is_causal
+        self.q, self.k, self.like, self.mask, self.is_causal = q, k, k, mask, is_causal
         self.dropout, self.scale, self.allowed = dropout, scale, allowed
         self.shares_dropout = False
         self._dropped: Tensor | None = None  # the map that all applications share
@@ -140,10 +140,6 @@ class Softmax:
 
     def _softmax(self, logits: Tensor) -> Tensor:
         return logits.softmax(-1)
-
-    def eye(self) -> Tensor:
-        """Return the identity as values, (B, H, M, M): `A @ A.eye()` is the map."""
-        return identity_like(self.q, self.k.shape[-2])
 
     def _scale(self) -> float:
         return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attention_core.checks import check_nonnegative, check_sizes, check_tensors
-from attention_core.operators import Diagonal, Operator
+from attention_core.operators import Diagonal, Operator, identity_like
 from attention_core.spectral.tokens import prepare_tokens, token_cosine
 
 Filter = Callable[[Operator, Tensor], Tensor]
@@ -32,8 +32,7 @@ def matrix(filter: Filter, A: Operator) -> Tensor:
     """
     if isinstance(A, Tensor):
         check_tensors("spectral.matrix", 2, A=A)
-        eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-        return filter(A, eye.expand(*A.shape[:-2], -1, -1))
+        return filter(A, identity_like(A, A.shape[-1]))
     return filter(A, A.eye())  # type: ignore[attr-defined]
 
 

@@ -9,7 +9,6 @@ from attention_core.theory.dominating_eigenvalue import (
     predict_effect,
 )
 from attention_core.theory.feature_limit import (
-    apply_update,
     classify_update,
     measure_feature_rank,
     predict_features,

@@ -12,22 +12,6 @@ from attention_core.spectral import dominating_eigenvalue_shares
 from attention_core.theory.dominating_eigenvalue import Pair, find_dominating_pairs
 
 
-def apply_update(X: Tensor, A: Tensor, W: Tensor) -> Tensor:
-    r"""Apply attention with a residual, and no norm or feed-forward layer.
-
-    .. math:: X_\ell = X_{\ell-1} + A X_{\ell-1} W, \qquad W = W_V W_O
-
-    Shapes: X (..., n, d), A (..., n, n), W (d, d) -> (..., n, d).
-
-    Source: eq. 2 of https://arxiv.org/abs/2401.04301v2
-
-    >>> apply_update(torch.tensor([[1.0], [3.0]]), torch.full((2, 2), 0.5), torch.eye(1))
-    tensor([[3.],
-            [5.]])
-    """
-    return X + A @ X @ W
-
-
 def predict_features(
     X: Tensor, A: Tensor, W: Tensor, steps: int, tolerance: float = 1e-9
 ) -> Tensor:

@@ -65,6 +65,7 @@ class ContraNorm(Mechanism):
         axis: Axis = "token",
     ) -> None:
         super().__init__()
+        self.init_args = {"norm": norm}
         check_sizes("ContraNorm", dim=dim)
         check_nonnegative("ContraNorm", scale=scale)
         check_positive("ContraNorm", temperature=temperature)
@@ -77,11 +78,6 @@ class ContraNorm(Mechanism):
             nn.Parameter(torch.full((dim,), float(start))) if learnable and scale > 0 else None
         )
         self.norm = nn.LayerNorm(dim, eps=1e-6) if norm else nn.Identity()
-
-    @property
-    def init_args(self) -> dict[str, bool]:
-        """Return the arguments that are not stored under their own name: `norm` is a module."""
-        return {"norm": isinstance(self.norm, nn.LayerNorm)}
 
     def forward(self, x: Tensor, mask: Tensor | None = None, edges: Tensor | None = None) -> Tensor:
         """Contrast the tokens, then normalize them."""

@@ -17,20 +17,13 @@ from experiment_kit.launch.execute import print_plan, refuse_failures, run_missi
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
+from experiment_kit.pages import tables
 from experiment_kit.pages.records import (
     RunRecord,
     compare_settings,
     draw_figures,
     read_run_record,
     tabulate_runs,
-)
-from experiment_kit.pages.tables import (
-    MISSING,
-    MeanDeviation,
-    PageTable,
-    find_best,
-    print_page_table,
-    write_page,
 )
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_mapping
@@ -85,7 +78,7 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
     own = tabulate_own_recipes(experiments)
     if own.rows:
         console.print(own.note, markup=False)
-        print_page_table(own, console)
+        tables.print_page_table(own, console)
     if chosen.dry_run:
         print_plan(runs, chosen)
         return
@@ -106,7 +99,7 @@ def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
         raise UserError(f"{data} is not here: {reason}")
 
 
-def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
+def tabulate_own_recipes(experiments: Sequence[Experiment]) -> tables.PageTable:
     """Return the settings that a method's own recipe would change in the recipe of all."""
     rows = []
     for e in {e.method: e for e in experiments}.values():
@@ -117,11 +110,11 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> PageTable:
             found = compare_settings({"here": here, "its own": own})
             rows += [[e.method, *row] for row in found.rows]
     note = f"One recipe, {experiments[0].recipe}, trains all; alone, a method would have its own:"
-    return PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
+    return tables.PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
 
 
 def show_comparison(
-    runs: Mapping[Experiment, Run], own: PageTable, options: ComparisonOptions, page: str
+    runs: Mapping[Experiment, Run], own: tables.PageTable, options: ComparisonOptions, page: str
 ) -> None:
     """Print the table of the finished runs, and write the page beside their folders."""
     first, console = next(iter(runs)), options.console
@@ -140,7 +133,7 @@ def show_comparison(
     title = ", ".join(name for name in names if name not in ("", "validation"))
     methods = list(dict.fromkeys(e.name for e in runs))
     results = tabulate_methods(methods, records)
-    print_page_table(replace(results, label=title), console)
+    tables.print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
     configs = {record.label: record.config for record in records if record.config}
     context = {
@@ -148,7 +141,7 @@ def show_comparison(
         "figures": draw_figures(methods, records, title), "runs": tabulate_runs(records, path),
     }  # fmt: skip
     try:
-        write_page(path, "compare.html", **context)
+        tables.write_page(path, "compare.html", **context)
     except OSError as error:  # such as a disk that cannot be written
         console.print(f"{path} is not written: {error.strerror}", markup=False)
         return
@@ -156,7 +149,7 @@ def show_comparison(
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 
 
-def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> PageTable:
+def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> tables.PageTable:
     """Return a row of means for each method, the best of a column in bold."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -165,17 +158,17 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> Pa
     rows = [[method] for method in methods]
     marked = []
     for name, values in found.items():
-        means = {method: MeanDeviation.from_values(v) for method, v in values.items()}
-        best = find_best(means, is_higher_better(name))
+        means = {method: tables.MeanDeviation.from_values(v) for method, v in values.items()}
+        best = tables.find_best(means, is_higher_better(name))
         marked += [(methods.index(best), len(rows[0]))] if best is not None else []
         for method, row in zip(methods, rows, strict=True):
             seeds = values.get(method, [])
             deviation = f" ± {stdev(seeds):.2g}" if len(seeds) > 1 else ""
-            text = f"{fmean(seeds):.4g}{deviation}" if seeds else MISSING
+            text = f"{fmean(seeds):.4g}{deviation}" if seeds else tables.MISSING
             is_count = seeds and all(isinstance(value, int) for value in seeds)
             row.append(f"{seeds[0]:,}" if is_count else text)
     note = MARKED if len(methods) > 1 else ""
-    return PageTable("results", ["method", *found], rows, note, marked)
+    return tables.PageTable("results", ["method", *found], rows, note, marked)
 
 
 def is_higher_better(name: str) -> bool | None:

@@ -20,9 +20,8 @@ from experiment_kit.diagnosis.checkpoint_files import list_checkpoints
 from experiment_kit.diagnosis.model_sources import RANDOM, SAMPLES, load_model
 from experiment_kit.diagnosis.page import tabulate_models, write_diagnosis_page, write_reports
 from experiment_kit.environment import split_list
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, check_name, convert_user_errors
 from experiment_kit.pages.tables import print_page_table
-from experiment_kit.papers.values import check_name
 
 # each at identity
 _NAMES = ("gfsa", "attnscale", "centered", "featscale", "contranorm")

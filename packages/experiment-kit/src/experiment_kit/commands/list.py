@@ -9,8 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiment_kit.app_files import find_table_specs, list_apps
+from experiment_kit.errors import check_name
 from experiment_kit.launch.overlays import KINDS, fill_defaults, list_overlays
-from experiment_kit.papers.values import check_name, load_table
+from experiment_kit.papers.values import load_table
 
 
 def list_experiments(name: str = "") -> None:

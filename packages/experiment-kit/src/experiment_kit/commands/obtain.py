@@ -5,13 +5,8 @@ import sys
 from pathlib import Path
 
 from experiment_kit.app_files import PREFIX, list_apps, read_entries
-from experiment_kit.data.download import (
-    HubFiles,
-    download_dataset,
-    fetch_hub_files,
-    find_model_files,
-)
-from experiment_kit.errors import UserError, convert_user_errors, suggest_name
+from experiment_kit.data import download
+from experiment_kit.errors import UserError, check_name, convert_user_errors, suggest_name
 from experiment_kit.launch.overlays import list_overlays, read_overlay
 from experiment_kit.launch.plan import find_data, load_app
 
@@ -29,9 +24,7 @@ def obtain_data(data: str) -> None:
     # a source may have several data sets, as `uea`
     apps = apps or [app for app in overlays if data in load_app(app).downloads]
     if not apps:
-        names = sorted({name for names in overlays.values() for name in names})
-        close = suggest_name(data, names)
-        raise UserError(f"no data set {data!r}{close}; there are: {', '.join(names)}")
+        check_name(data, sorted({x for names in overlays.values() for x in names}), "data set")
     for app in apps:
         place = find_data(app, data) if data in overlays[app] else ""
         source = load_app(app).downloads.get(data)
@@ -41,14 +34,14 @@ def obtain_data(data: str) -> None:
             raise UserError(f"{data} is not downloaded: {place}")
         elif isinstance(source, str):
             print(source.rstrip("\n"))
-        elif isinstance(source, HubFiles):
-            print(folder := fetch_hub_files(source))
+        elif isinstance(source, download.HubFiles):
+            print(folder := download.fetch_hub_files(source))
             print(f"{source.repo} at {folder.name}", file=sys.stderr)
         else:
             if not os.environ.get("DATA_DIR"):
                 raise UserError("set DATA_DIR to the folder that receives the data")
             root = Path(os.environ["DATA_DIR"])
-            made = [source(root)] if callable(source) else download_dataset(source, root)
+            made = [source(root)] if callable(source) else download.download_dataset(source, root)
             print(*made, sep="\n")
 
 
@@ -65,8 +58,8 @@ def obtain_weights(model: str) -> None:
         if isinstance(name := settings.get("weights") or settings.get("backbone"), str):
             model = name
             break
-    files = find_model_files(model)
+    files = download.find_model_files(model)
     note = f"no backbone {model!r}{close}: " if "/" not in files.repo else ""
     with convert_user_errors(UserError, prefix=note):
-        folder = fetch_hub_files(files)
+        folder = download.fetch_hub_files(files)
     print(f"{files.repo} at {folder.name}: {folder}")

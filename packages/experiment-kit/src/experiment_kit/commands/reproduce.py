@@ -16,12 +16,12 @@ from experiment_kit.commands.table import (
     read_measurements,
     select_runnable,
 )
+from experiment_kit.errors import check_name
 from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import LaunchOptions, make_folders
 from experiment_kit.launch.overlays import NO_OVERLAY, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, find_data, plan_runs
 from experiment_kit.papers.spec import ALL, Cell, Setting, TableSpec, find_tables, parse_part
-from experiment_kit.papers.values import check_name
 
 PROFILE = "smoke"  # the only one that takes substitutes
 SAMPLES = 8  # for eigenvalues

@@ -195,10 +195,8 @@ def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list
 def refuse_absent_weights(table: str, experiments: Iterable[Experiment]) -> None:
     """Raise UserError where the weights that training starts from are not here."""
     if lost := list_missing_weights(e for e in experiments if e.is_trained):
-        raise UserError(
-            f"{table}: no weights of {', '.join(lost)}: allpass weights {lost[0]}, or "
-            "choose rows without them by --rows"
-        )
+        text = f"{table}: no weights of {', '.join(lost)}: allpass weights {lost[0]},"
+        raise UserError(f"{text} or choose rows without them by --rows")
 
 
 def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]:

@@ -36,10 +36,8 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
         app = load_app(config["app"])
     expected, found = Run(folder.resolve()).hash, app.find_run(config).hash
     if expected != found:
-        raise UserError(
-            f"{path} was changed after the run, or names a file that was: it has the "
-            f"hash {found}, and the folder {expected}"
-        )
+        text = f"{path} was changed after the run, or names a file that was: it"
+        raise UserError(f"{text} has the hash {found}, and the folder {expected}")
     metrics = (Run(folder).read_result() or {})["metrics"]
     written = {name: value for name, value in metrics.items() if _SCORED.match(name)}
     if not written:

@@ -35,7 +35,7 @@ class SplitDataModule(LightningDataModule):
     - `describe_inputs` and `list_targets`, for people who read single samples;
     - `read_files` and `label_names`, for predictions of files that a user names;
     - `count_samples`, if a paper prints the sizes of the data set;
-    - `list_data_files`, if `find_data` returns less or more than what is read;
+    - `list_data_files`, if `find_data` returns less or more than what is read, or `IS_GENERATED`;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model.
 
     Args:
@@ -54,6 +54,7 @@ class SplitDataModule(LightningDataModule):
         "fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("test",),
     }  # fmt: skip
     LINKED_SIZES: ClassVar[Sequence[str]] = ()
+    IS_GENERATED: ClassVar[bool] = False  # by the code alone, or by the version of Python
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class SplitDataModule(LightningDataModule):
 
     def list_data_files(self) -> Sequence[Path]:
         """List the files and folders that the splits are read from; generated data has none."""
-        return [self.find_data(self.dataset_name, self.data_dir)]
+        return [] if self.IS_GENERATED else [self.find_data(self.dataset_name, self.data_dir)]
 
     def load_splits(self, split: str) -> dict[str, Any]:
         """Return the data set of the split, and of any split that is read with it, by name."""
@@ -163,10 +164,8 @@ class SplitDataModule(LightningDataModule):
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], Any]:
         """Read inputs from files: return their names, and a split whose targets mean nothing."""
-        raise UserError(
-            f"a run on {self.dataset_name} predicts no files: its inputs have no single answer, or "
-            "are not read from files that a user has"
-        )
+        text = f"a run on {self.dataset_name} predicts no files: its inputs have no single"
+        raise UserError(f"{text} answer, or are not read from files that a user has")
 
 
 def check_one_of(argument: str, value: str, allowed: Collection[str]) -> None:
@@ -225,7 +224,6 @@ def split_stratified(
         held_out.append(members[:count])
     val = np.sort(np.concatenate(held_out))
     if not len(val):
-        raise UserError(
-            f"no class of the {len(labels)} samples has two: none can be held out for validation"
-        )
+        text = f"no class of the {len(labels)}"
+        raise UserError(f"{text} samples has two: none can be held out for validation")
     return np.setdiff1d(np.arange(len(labels)), val), val

@@ -146,11 +146,8 @@ def name_model_files(model: str) -> HubFiles:
 
 def find_model_files(model: str) -> HubFiles:
     """Return the files of a model of timm, or else of transformers by its hub id or short name."""
-    if find_spec("timm") is None:
-        return name_model_files(model)
-    import timm  # here, since it is optional
-
-    if not timm.is_model(model):
+    timm: Any = find_spec("timm") and import_library("timm")  # it is optional
+    if not (timm and timm.is_model(model)):
         return name_model_files(model)
     config: Any = timm.get_pretrained_cfg(model)
     if not config or not config.hf_hub_id:

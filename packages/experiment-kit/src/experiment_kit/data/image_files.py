@@ -113,7 +113,6 @@ def read_cifar_file(path: Path, labels: int, num_classes: int) -> tuple[np.ndarr
     classes = rows[:, labels - 1].astype(np.int64)
     if classes.max() >= num_classes:
         row = int(classes.argmax())
-        raise UserError(
-            f"{path}: record {row} has label {classes[row]}, not 0 to {num_classes - 1}"
-        )
+        text = f"{path}: record {row} has label"
+        raise UserError(f"{text} {classes[row]}, not 0 to {num_classes - 1}")
     return rows[:, labels:].reshape(-1, 3, 1024), classes

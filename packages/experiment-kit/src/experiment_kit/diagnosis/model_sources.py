@@ -14,12 +14,7 @@ import torch
 from attention_core.diagnosis.batches import ModelInputs
 from torch import Tensor, nn
 
-from experiment_kit.data.download import (
-    fetch_hub_files,
-    find_model_files,
-    find_packaged_weights,
-    name_model_files,
-)
+from experiment_kit.data import download
 from experiment_kit.diagnosis.checkpoint_files import load_weights
 from experiment_kit.diagnosis.model_inputs import (
     Kind,
@@ -106,7 +101,7 @@ def _fetch_weights(find: Callable[[str], Any], name: str, random: bool) -> tuple
     if random:
         return None, f"{RANDOM}."
     try:
-        return fetch_hub_files(find(name)), ""
+        return download.fetch_hub_files(find(name)), ""
     except UserError as error:
         return None, f"{RANDOM}: {str(error).rstrip('.')}."
 
@@ -116,7 +111,7 @@ def load_timm(name: str, random: bool = False) -> ModelSource:
     timm = import_library("timm")
     if not timm.is_model(name):
         raise UserError(f"timm has no model {name!r}{suggest_name(name, timm.list_models())}")
-    folder, weights = _fetch_weights(find_model_files, name, random)
+    folder, weights = _fetch_weights(download.find_model_files, name, random)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"timm cannot load {name}: "):
         network = timm.create_model(name, pretrained=folder is not None)
@@ -168,17 +163,17 @@ def load_transformers(name: str, random: bool = False) -> ModelSource:
     transformers = import_library("transformers")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    folder = find_packaged_weights(name) or (Path(name) if Path(name).is_dir() else None)
+    folder = download.find_packaged_weights(name) or (Path(name) if Path(name).is_dir() else None)
     torch.manual_seed(0)
     with convert_user_errors(Exception, prefix=f"transformers cannot load {name}: "):
         weights = f"The weights are those of {name}."
         if folder is None and name in transformers.CONFIG_MAPPING:
-            folder, why = _fetch_weights(name_model_files, name, random)
+            folder, why = _fetch_weights(download.name_model_files, name, random)
             weights = f"{why} {name} has its default configuration." if why else weights
         elif folder is None:
             if name.startswith((".", "/", "~")) or name.count("/") > 1:
                 raise UserError(f"{name} is no folder")
-            folder = fetch_hub_files(name_model_files(name))
+            folder = download.fetch_hub_files(download.name_model_files(name))
         network = _load_network(transformers, name, folder)
         kind = _KINDS.get(network.main_input_name)
         if kind is None:

@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from attention_core import plots
-from attention_core.diagnosis import Diagnosis
+from attention_core.diagnosis import Diagnosis, verdict
 from attention_core.diagnosis.report import LayerDiagnosis, make_columns, number_layers
-from attention_core.diagnosis.verdict import (
-    Interval,
-    classify_smoothing,
-    estimate_mean,
-    follow_tokens,
-    split_stacks,
-)
 
 from experiment_kit.pages.records import PageFigure
 from experiment_kit.pages.tables import MISSING, PageTable, embed_figure, write_page
@@ -123,7 +116,7 @@ def tabulate_models(reports: Reports) -> PageTable:
     rows: list[list[str]] = []
     first: dict[str, list[LayerDiagnosis]] = {}
     for name, report in reports.items():
-        stacks = split_stacks(report.layers)
+        stacks = verdict.split_stacks(report.layers)
         for stack, layers in stacks.items():
             label = f"{name}, {stack}" if len(stacks) > 1 else name
             rows.append([label, *_compare_stack(layers, first.get(stack))])
@@ -132,10 +125,10 @@ def tabulate_models(reports: Reports) -> PageTable:
 
 
 def _compare_stack(layers: list[LayerDiagnosis], others: list[LayerDiagnosis] | None) -> list[str]:
-    depth, count = follow_tokens(layers), str(len(layers))
+    depth, count = verdict.follow_tokens(layers), str(len(layers))
     if depth is None:
         return [count, "no verdict", *[MISSING] * (len(_HEAD) - 3)]
-    kind = classify_smoothing(depth)
+    kind = verdict.classify_smoothing(depth)
     return [
         count,
         "does not" if kind == "none" else kind,
@@ -156,10 +149,10 @@ def _compare_samples(
     with np.errstate(divide="ignore", invalid="ignore"):
         own, other = map(np.log, values) if name == "hfc_lfc" else values
         known = (own - other)[np.isfinite(own - other)].tolist()
-    return _format_interval(estimate_mean(known), "+.3f") if known else MISSING
+    return _format_interval(verdict.estimate_mean(known), "+.3f") if known else MISSING
 
 
-def _format_interval(interval: Interval, form: str = ".3g") -> str:
+def _format_interval(interval: verdict.Interval, form: str = ".3g") -> str:
     mean, low, high = (format(value, form) for value in interval)
     return mean if low == high else f"{mean} [{low}, {high}]"
 
@@ -169,8 +162,8 @@ def draw_comparison(reports: Reports, steps: Mapping[str, int]) -> list[PageFigu
     depths = {
         (name, stack): depth
         for name, report in reports.items()
-        for stack, layers in split_stacks(report.layers).items()
-        if (depth := follow_tokens(layers))
+        for stack, layers in verdict.split_stacks(report.layers).items()
+        if (depth := verdict.follow_tokens(layers))
     }
     panels: dict[str, dict[str, Any]] = {_COSINE: {}, _RATIO: {}}
     followed: dict[str, dict[str, Any]] = {_COSINE: {}, _RATIO: {}}

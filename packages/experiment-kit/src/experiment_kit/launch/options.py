@@ -196,9 +196,8 @@ def find_own_options(experiments: Sequence[Experiment], grid: Grid) -> dict[str,
     for key in grid:
         if not any(key in part for part in own.values()):
             names = {name for config in configs.values() for name in flatten_settings(config)}
-            raise UserError(
-                f"--grid: none of {', '.join(own)} has the option {key}{suggest_name(key, names)}"
-            )
+            text = f"--grid: none of {', '.join(own)}"
+            raise UserError(f"{text} has the option {key}{suggest_name(key, names)}")
     return own
 
 

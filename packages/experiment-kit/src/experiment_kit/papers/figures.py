@@ -22,11 +22,11 @@ from torch import Tensor
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.diagnosis.model_sources import SAMPLES
-from experiment_kit.errors import convert_user_errors
+from experiment_kit.errors import check_name, convert_user_errors
 from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers.results import open_results
 from experiment_kit.papers.spec import ALL, find_spec
-from experiment_kit.papers.values import PaperTable, check_name, load_table
+from experiment_kit.papers.values import PaperTable, load_table
 from experiment_kit.run import Run
 from experiment_kit.run_files import try_read
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from filelock import FileLock
 
+from experiment_kit import run_files
 from experiment_kit.app_files import read_option
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.options import find_path, read_grid, shorten_key
@@ -16,15 +17,6 @@ from experiment_kit.pages.records import read_scalars, thin_curve
 from experiment_kit.papers.results import EXTRA_DECIMALS, UNKNOWN, TableResults
 from experiment_kit.papers.spec import REPORTS, SELECTED, TableSpec
 from experiment_kit.run import Run
-from experiment_kit.run_files import (
-    compute_digest,
-    read_config,
-    read_mapping,
-    read_report,
-    read_starts,
-    try_read,
-    write_atomically,
-)
 
 NOT_RECORDED = "not recorded"
 RUNS = "runs.jsonl"  # beside the tables
@@ -45,21 +37,21 @@ def publish_runs(folders: Iterable[Path], out: Path) -> None:
             ordered = sorted(runs.values(), key=lambda run: [str(run.get(k, "")) for k in NAMES])
             encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
             lines = (encode(run) + "\n" for run in ordered)
-            write_atomically(path, "".join(lines))
+            run_files.write_atomically(path, "".join(lines))
 
 
 def describe_published_run(folder: Path) -> dict[str, Any]:
     """Collect names, reports with their digest, starts, thinned curves and config of a run."""
-    config = try_read(read_config, folder / "config.yaml") or {}
+    config = run_files.try_read(run_files.read_config, folder / "config.yaml") or {}
     reports = {
-        source: read_mapping(folder / f"{source}.json", "delete it")
+        source: run_files.read_mapping(folder / f"{source}.json", "delete it")
         for source in REPORTS
-        if try_read(read_report, folder, source)
+        if run_files.try_read(run_files.read_report, folder, source)
     }
     named = Run.parse(folder)
     known = {**(named._asdict() if named else {}), **config.get("run", {})}
     known |= reports.get("result") or {}
-    starts = try_read(read_starts, folder) or []
+    starts = run_files.try_read(run_files.read_starts, folder) or []
     curves = {tag: thin_curve(s, POINTS) for tag, s in read_scalars(folder).items()}
     run = {
         **{name: known.get(name) for name in NAMES},
@@ -81,7 +73,7 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
             run = json.loads(line)
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         result = run.get("result", {})
-        if result.get("digest") not in (None, compute_digest(result)):
+        if result.get("digest") not in (None, run_files.compute_digest(result)):
             raise UserError(f"{path}, line {number}, was edited after it had been published")
     return runs
 

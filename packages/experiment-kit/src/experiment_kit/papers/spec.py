@@ -10,16 +10,17 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from experiment_kit.app_files import ROW, find_table_specs, list_apps, read_settings
-from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.errors import UserError, check_name, convert_user_errors
 from experiment_kit.launch.overlays import KINDS, NO_OVERLAY, choose_seeds, list_overlays
 from experiment_kit.launch.plan import EigenvalueOptions, Experiment
-from experiment_kit.papers.values import PaperTable, check_name, load_table
+from experiment_kit.papers.values import PaperTable, load_table
 
 ALL = "all"  # names the tables of every paper
 PAPER = "paper"  # names the protocol and the source of a table that its spec has
 SEEDS = (0, 1, 2)
 REPORTS = ("result", "efficiency", "eigenvalues")  # `<report>.json` in the folder of a run
 SOURCES = ("text", "released")
+_list_hints = cache(get_type_hints)
 SELECTED = "-selected"  # ends the key of a row whose options a grid chose
 
 
@@ -313,6 +314,3 @@ def parse_part(kind: Any, values: Any, key: str = "") -> Any:
     if origin not in (None, UnionType) or not isinstance(values, allowed):
         raise UserError(f"{key}: expected {kind}, got {values!r}")
     return values
-
-
-_list_hints = cache(get_type_hints)

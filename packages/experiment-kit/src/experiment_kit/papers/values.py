@@ -1,14 +1,14 @@
 """The tables that the papers print, read from `values/*.yaml`, one file per family of tables."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import read_settings
-from experiment_kit.errors import UserError, suggest_name
+from experiment_kit.errors import check_name
 
 PAPER_NAMES = {"agf": "AGF", "gfsa": "GFSA", "attnscale": "AttnScale"}
 MORE_TESTS = {
@@ -16,15 +16,6 @@ MORE_TESTS = {
     "qnli": 5_463, "rte": 277, "devign": 2_732, "devign_generate": 2_732,
 }  # fmt: skip
 ROW_KEYS = ("label", "method", "values", "std")
-
-
-def check_name(name: str, allowed: Iterable[str], kind: str) -> str:
-    """Return `name` if it is allowed, else raise a UserError that lists what is allowed."""
-    allowed = list(allowed)
-    if name in allowed:
-        return name
-    hint = suggest_name(str(name), allowed)
-    raise UserError(f"There is no {kind} named {name!r}{hint}; allowed: {', '.join(allowed)}.")
 
 
 def disambiguate_names(

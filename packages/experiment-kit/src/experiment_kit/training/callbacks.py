@@ -30,15 +30,8 @@ from torch.nn.utils import get_total_norm
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from experiment_kit.run_files import parse_step
+from experiment_kit.training import checkpoints
 from experiment_kit.training import lightning_patches as patches
-from experiment_kit.training.checkpoints import (
-    CheckpointOptions,
-    PreemptionHandler,
-    ResumableCheckpoint,
-    describe_restart,
-    find_nonfinite,
-    get_local,
-)
 from experiment_kit.training.lightning_patches import State
 
 _REFUSED = {
@@ -92,19 +85,20 @@ class FiniteSteps(Callback):
     def on_before_optimizer_step(self, trainer: Trainer, module: Any, optimizer: Any) -> None:
         """Stop before the gradient spreads into the weights."""
         found = (w.grad for group in optimizer.param_groups for w in group["params"])
-        norm = get_total_norm([get_local(grad) for grad in found if grad is not None])
+        norm = get_total_norm([checkpoints.get_local(grad) for grad in found if grad is not None])
         is_scaled = getattr(trainer.precision_plugin, "scaler", None) is not None
         total = sum(self.losses, torch.zeros_like(norm) if is_scaled else norm)
         # if one rank stops, all do
         if trainer.strategy.reduce_boolean_decision(not math.isfinite(total), all=False):
             lost = [f"the training loss is {x.item()}" for x in self.losses if not x.isfinite()]
             grads = {name: w.grad for name, w in module.named_parameters() if w.grad is not None}
-            cause = f"the gradient of {find_nonfinite(grads) or 'a weight'} is nan or infinite"
+            lost_in = checkpoints.find_nonfinite(grads) or "a weight"
+            cause = f"the gradient of {lost_in} is nan or infinite"
             raise UserError(
                 f"{[*lost, cause][0]} at step {trainer.global_step} (epoch "
                 f"{trainer.current_epoch}, batch {trainer.fit_loop.epoch_loop.batch_idx}): lower "
                 "the learning rate, clip the gradient or look at that batch; "
-                + describe_restart(self.run)
+                + checkpoints.describe_restart(self.run)
             )
         self.losses = []
 
@@ -260,13 +254,12 @@ def default_callbacks(
     run: Run,
     seed: int,
     monitor: str,
-    options: CheckpointOptions | None = None,
-    handler: PreemptionHandler | None = None,
+    options: checkpoints.CheckpointOptions,
+    handler: checkpoints.PreemptionHandler,
 ) -> list[Callback]:
     """Return the callbacks of a run; checkpoints come last, so that they save the others' state."""
     best = patches.BestCheckpoint(run.checkpoint_folder, monitor)
-    options, handler = options or CheckpointOptions(), handler or PreemptionHandler()
-    newest = ResumableCheckpoint(run, options, handler)
+    newest = checkpoints.ResumableCheckpoint(run, options, handler)
     corrections = [patches.RestoreLoops(), patches.UnfuseForClipping()]
     observers = [FiniteSteps(run), EpochTimer(), ProgressFile(run.folder / "progress.txt")]
     return [StepSeed(seed), *corrections, *observers, best, newest]

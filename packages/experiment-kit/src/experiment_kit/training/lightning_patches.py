@@ -64,10 +64,8 @@ def check_sharded(path: str | Path) -> None:
     Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
     if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("sharded"):
-        raise UserError(
-            f"{path} was not trained with sharded weights: continue with the strategy it was"
-            " trained with, or start again in another run.folder"
-        )
+        text = f"{path} was not trained with sharded weights: continue with the strategy"
+        raise UserError(f"{text} it was trained with, or start again in another run.folder")
 
 
 class BestCheckpoint(ModelCheckpoint):

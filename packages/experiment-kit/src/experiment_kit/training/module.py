@@ -82,8 +82,7 @@ class AttentionModule(LightningModule, ABC):
     def attach_slots(self, network: nn.Module, **options: Any) -> nn.Module:
         """Attach Plain to all layers, so that each map is monitored, and the slots to `layers`."""
         attach(network)
-        slots = {**self.slots, **options}
-        return attach(network, slots.pop("filter"), slots.pop("layers"), **slots)
+        return attach(network, **self.slots, **options)
 
     def attention_builder(
         self, num_layers: int, dim: int, num_heads: int, **options: Any

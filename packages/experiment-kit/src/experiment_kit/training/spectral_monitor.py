@@ -34,7 +34,6 @@ from experiment_kit.training.spectral_logs import (
 )
 
 TOKEN_MEASURES = ("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank")
-_MEASURES = ("tokens", "responses")
 _COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
 
 
@@ -165,7 +164,7 @@ class SpectralMonitor(Callback):
                 self.planned = self.planned or plan_run(module, self.call)
                 layers = self.planned.plan.layers
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
-                report = measure_run(self.planned, chosen, None, _MEASURES)
+                report = measure_run(self.planned, chosen, None, is_full=False)
         except Exception as error:  # whatever data and steps of a user are, training goes on
             self.planned, text = None, f"{error}{find_own_line(error)}"
             rank_zero_warn(f"the spectral monitor measures no tokens: {text}")
@@ -204,10 +203,8 @@ class SpectralMonitor(Callback):
     def _load_call(self, trainer: Any, module: Any) -> RepeatedCall:
         """Return the call of `predict_step` with the first samples of a validation batch."""
         if not is_overridden("predict_step", module):
-            raise ValueError(
-                "the steps do not call the network that holds the attention; define predict_step, "
-                "which takes a batch"
-            )
+            text = "the steps do not call the network that holds the attention; define"
+            raise ValueError(f"{text} predict_step, which takes a batch")
         if trainer.datamodule is not None:
             loaders = trainer.datamodule.val_dataloader()
         else:

@@ -237,11 +237,13 @@ def test_a_trained_run_predicts(finished) -> None:
     assert len(torch.load(run.folder / "predictions.pt", weights_only=True)) >= 1
 
 
-def test_a_finished_run_is_diagnosed(finished) -> None:
+def test_a_finished_run_is_diagnosed(finished, monkeypatch) -> None:
     _, run = finished
     network, batches, sentence = load_run(str(run.folder), [], 2)
     batch, mask = next(batches)
-    report = diagnose(network, batch, mask=mask, mechanisms=[])
+    with monkeypatch.context() as patch:
+        patch.setattr("attention_core.diagnosis.run.MAX_MAP_ENTRIES", 1)  # in slices
+        report = diagnose(network, batch, mask=mask, mechanisms=[])
     assert report.num_samples == 2
     names = [layer.name for layer in report.layers]
     assert len(names) > 0

@@ -61,7 +61,7 @@ def test_a_run_is_one_line_of_a_few_kilobytes(out, folder, capsys):
     assert {"python", "versions", "commit", "modified", "machine", "device", "threads"} == {*start}
     assert run["curves"].keys() == {"train/loss", "val/accuracy"}
     curve = run["curves"]["train/loss"]
-    assert (len(curve), *[*curve][:: provenance.POINTS - 1]) == (24, "0", str(STEPS - 1))
+    assert (len(curve), *[*curve][:: provenance.POINTS - 1]) == (12, "0", str(STEPS - 1))
     print_config(run="01234", results=str(out))
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed == run["config"] == yaml.safe_load((folder / "config.yaml").read_text())

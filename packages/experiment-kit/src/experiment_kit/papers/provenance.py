@@ -20,7 +20,7 @@ from experiment_kit.run import Run
 
 NOT_RECORDED = "not recorded"
 RUNS = "runs.jsonl"  # beside the tables
-POINTS = 24  # in a published curve
+POINTS = 12  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _VERSIONS = ("python", "torch", "lightning")
 
@@ -60,7 +60,7 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
         **{name: known.get(name) for name in NAMES},
         **reports,
         "starts": [{k: v for k, v in start.items() if k != "command"} for start in starts],
-        "curves": {t: {str(k): float(f"{v:.6g}") for k, v in c.items()} for t, c in curves.items()},
+        "curves": {t: {str(k): float(f"{v:.4g}") for k, v in c.items()} for t, c in curves.items()},
         "config": config,
     }
     return {key: value for key, value in run.items() if value not in (None, [], {})}

@@ -52,7 +52,7 @@ def test_arguments_are_prepared_for_the_parser(given, prepared) -> None:
 
 
 def test_an_unknown_option_is_named_with_those_there_are() -> None:
-    with pytest.raises(UserError, match=r"--outt \(did you mean --out.*there are: --files, --help"):
+    with pytest.raises(UserError, match=r"'--outt' \(did you mean --out.*allowed: --files, --help"):
         prepare_arguments(predict, ["a", "--outt=3"])
-    with pytest.raises(UserError, match=r"did you mean compare.*there are: train, table"):
+    with pytest.raises(UserError, match=r"did you mean compare.*allowed: train, table"):
         load_command("comparee")

@@ -111,7 +111,8 @@ def _differentiate(
     options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
 ) -> list[Tensor | None]:
     (q, k, v, mask, *theta), (norms, *saved_sums) = inputs, saved
-    dq, dk, dv, *dtheta = (t.new_empty(t.shape) for t in (q, k, v, *theta))
+    dq, dk, dv = (t.new_empty(t.shape) for t in (q, k, v))
+    dtheta = [t.new_empty(t.shape) if n else None for t, n in zip(theta, needed[4:], strict=True)]
     dmask = torch.zeros_like(mask) if needed[3] else None
     for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
         A.sub_(_take(norms, chunk)).exp2_()
@@ -138,8 +139,8 @@ def _differentiate(
             total.baddbmm_(transposed, grad, beta=beta, alpha=options.factor)
         for weight, term in zip(weights[1:], terms[1:], strict=True):
             total.addcmul_(weight, term)
-        for whole, term, need in zip(dtheta, terms, needed[4:], strict=False):
-            if need:
+        for whole, term in zip(dtheta, terms, strict=False):
+            if whole is not None:
                 torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
         if dmask is not None:
             part = _select(dmask, chunk)

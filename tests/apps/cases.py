@@ -77,7 +77,7 @@ SEQUENCE = AppCase(
         "--data.init_args.protocol=null": "data.protocol, val_fraction, batch_size, num_workers",
         "--model.num_heads=7": "dim must be a multiple of num_heads, got 16 and 7",
         "--data.init_args.dataset_name=Nothing": "no Nothing/Nothing_TRAIN.ts in this package",
-        "--data.init_args.data_dir=/nowhere": "DATA_DIR /nowhere is not a folder",
+        "--data.init_args.data_dir=/nowhere": "data.data_dir or DATA_DIR: /nowhere is not a fold",
     },
     host_arguments=frozenset({"dim", "num_heads", "length"}),
     scale=frozenset({"check_val_every_n_epoch", "val_check_interval", "schedule", "max_steps",

@@ -91,6 +91,8 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit", *arguments("x", "--model.fliter=GFSA")], "(did you mean model.filter"),
     (["fit", *arguments("x", "--model.kernel=Perfomer")], "(did you mean Performer"),
     (["fit", *arguments("x", "--trainer.precision=bf16-mixd")], "(did you mean bf16-mixed"),
+    (["fit", *arguments("x", "--data.seed=7")], "--data.seed: --seed_everything sets it"),
+    (["fit", *arguments("x", "--data.init_args.dim", "3")], "--data.dim: --model.dim sets it"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
     (["fit", *arguments("x", "--trainer.strategy=ddp_fork")], "forked return no scores"),
 ])  # fmt: skip

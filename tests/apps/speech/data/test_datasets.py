@@ -68,7 +68,7 @@ def test_missing_folders_are_named(monkeypatch) -> None:
     with pytest.raises(UserError, match=r"has no train-clean-360, train-other-500 .*data libri"):
         LibriSpeech.find_data("librispeech_960h")
     shutil.rmtree("data")
-    with pytest.raises(UserError, match="DATA_DIR data is not a folder"):
+    with pytest.raises(UserError, match="DATA_DIR: data is not a folder"):
         LibriSpeech.find_data("librispeech_100h")
 
 

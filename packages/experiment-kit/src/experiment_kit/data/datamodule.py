@@ -102,7 +102,7 @@ class SplitDataModule(LightningDataModule):
     def setup(self, stage: str) -> None:
         """Load the splits that a stage needs."""
         for name in self.LINKED_SIZES:  # else the model's default would stay, silently
-            if not isinstance(getattr(self, name, None), int):
+            if not hasattr(getattr(self, name, None), "__index__"):
                 raise TypeError(f"{type(self).__name__} must define {name}")
         for split in self.STAGES[stage]:
             if split not in self.splits:
@@ -185,7 +185,7 @@ def find_data_root(data_dir: str | None) -> Path | None:
     """Return the folder of local data: the argument, else DATA_DIR, else None."""
     root = os.path.expanduser(data_dir or os.environ.get("DATA_DIR") or "") or None
     if root is not None and not Path(root).is_dir():
-        raise UserError(f"DATA_DIR {root} is not a folder")
+        raise UserError(f"data.data_dir or DATA_DIR: {root} is not a folder")
     return None if root is None else Path(root)
 
 

@@ -1,10 +1,12 @@
 """Samples on which two runs differ: their order, and pairs of runs that cannot be compared."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from experiment_kit.commands import disagreements
 from experiment_kit.commands.disagreements import find_disagreements, read_answers
 from experiment_kit.errors import UserError
 
@@ -22,7 +24,10 @@ def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
     assert [row[0] for row in found] == [2, 0]
 
 
-def test_a_distribution_for_every_token_is_no_answer() -> None:
+def test_a_distribution_for_every_token_is_no_answer(monkeypatch) -> None:
+    monkeypatch.setattr(disagreements, "load_best_epoch", lambda *_: (None, Path()))
+    with pytest.raises(UserError, match="Path must define describe_inputs and list_targets"):
+        disagreements.answer_split(Path(), "test", "")
     with pytest.raises(UserError, match="a distribution for every token"):
         read_answers(torch.zeros(2, 3, 4))
 

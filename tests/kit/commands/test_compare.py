@@ -116,6 +116,11 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, c
         compare("plain", recipe="a,b")
 
 
+def test_a_direction_is_that_of_a_word_and_not_of_letters_within_one() -> None:
+    found = map(launch.is_higher_better, ("test/answer_accuracy", "test/greedy_wer", "steps"))
+    assert [*found] == [True, False, None]
+
+
 def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):
     write_scalars(tmp_path, {"val/loss": {10: 1.0, 20: 2.0, 30: 3.0}})
     write_scalars(tmp_path, {"val/loss": {20: 20.0, 40: 4.0}})

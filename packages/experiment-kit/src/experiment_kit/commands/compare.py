@@ -29,8 +29,8 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_mapping
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
-_HIGHER = re.compile(r"accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall")
-_LOWER = re.compile(r"loss|error|wer|cer|mae|perplexity|bits")
+_HIGHER = "(?<![a-z])(accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall)"
+_LOWER = "(?<![a-z])(loss|error|wer|cer|mae|perplexity|bits)"  # wer, but not that of answer
 MARKED = (
     "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
     "seeds or more) overlaps that of no other method."
@@ -173,9 +173,9 @@ def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> ta
 
 def is_higher_better(name: str) -> bool | None:
     """Return the direction of a metric by its name; None where it has none or is not known."""
-    if _LOWER.search(name):
+    if re.search(_LOWER, name):
         return False
-    return True if _HIGHER.search(name) else None
+    return True if re.search(_HIGHER, name) else None
 
 
 def collect_numbers(record: RunRecord) -> dict[str, float]:

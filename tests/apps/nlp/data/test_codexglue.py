@@ -34,7 +34,7 @@ def make_functions(count: int = 20) -> list[dict]:
 def write_indexed(folder: Path) -> Path:
     (folder / "function.json").write_text(json.dumps(make_functions()))
     for split, chosen in {"train": range(12), "valid": (12, 13), "test": (19, 14)}.items():
-        (folder / f"{split}.txt").write_text("\n".join(map(str, chosen)) + "\n")
+        (folder / f"{split}.txt").write_text("\n".join(map(str, chosen)) + "\n\n")
     return folder
 
 
@@ -50,7 +50,7 @@ def write_pairs(folder: Path) -> Path:
     write_rows(folder / "data.jsonl", rows)
     (folder / "train.txt").write_text("".join(f"{i}\t{i + 1}\t{i % 2}\n" for i in range(12)))
     (folder / "valid.txt").write_text("".join(f"{i}\t{i - 1}\t{i % 2}\n" for i in range(1, 11)))
-    (folder / "test.txt").write_text("13\t12\t1\n14\t13\t0\n")
+    (folder / "test.txt").write_text("13\t12\t1\n14\t13\t0\n\n")
     return folder
 
 
@@ -59,6 +59,7 @@ def write_pairs(folder: Path) -> Path:
 )
 def test_functions_are_read_from_either_layout(tmp_path, make) -> None:
     make(tmp_path)
+    assert Devign.find_data("devign", str(tmp_path)).is_relative_to(tmp_path)
     assert read_devign(tmp_path, "train") == [Example(FLAT[i], None, i % 2) for i in range(12)]
     assert [e.target for e in read_devign(tmp_path, "valid")] == [0, 1]
     assert read_devign(tmp_path, "test")[0] == Example(FLAT[19], None, 1)

@@ -76,7 +76,7 @@ class LanguageData(datamodule.SplitDataModule):
     @classmethod
     def find_data(cls, dataset_name: str, data_dir: str | None = None) -> Path:
         """Find the training file of a data set; UserError if it is neither local nor cached."""
-        data = cls(dataset_name, data_dir)
+        data = cls(dataset_name, data_dir=data_dir)
         if data.folder is None and (paths := data.find_cached("train")):
             return paths[0]
         return data.find_split("train")

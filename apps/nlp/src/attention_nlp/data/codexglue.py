@@ -48,7 +48,8 @@ def _parse_code(row: Row, column: str) -> str:
 def _choose_functions(listing: Path, path: Path) -> list[Example]:
     """Read the functions whose places in `path` are the lines of a listing."""
     rows = {str(i): row for i, row in enumerate(parse_json("\n".join(read_lines(path)), path))}
-    chosen = parse_rows(read_lines(listing), listing, lambda line: _find_function(rows, line))
+    lines = filter(str.strip, read_lines(listing))
+    chosen = parse_rows(lines, listing, lambda line: _find_function(rows, line))
     return parse_rows(chosen, listing, parse_function)
 
 
@@ -63,7 +64,7 @@ def _choose_pairs(listing: Path, path: Path) -> list[Example]:
         code, other = (_find_function(functions, index) for index in (first, second))
         return Example(code, other, parse_label(label, _LABELS))
 
-    return parse_rows(read_lines(listing), listing, parse_line)
+    return parse_rows(filter(str.strip, read_lines(listing)), listing, parse_line)
 
 
 def _find_function(functions: Mapping[str, T], index: str) -> T:

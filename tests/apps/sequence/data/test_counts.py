@@ -45,6 +45,7 @@ def test_the_long_range_arena_is_counted(root: Path) -> None:
             for label in ("pos", "neg"):
                 write_lines(root / f"aclImdb/{split}/{label}/{name}.txt", 1)
     assert ListOps.count_samples("listops-1000") == {"train": 22, "test": 5}
+    assert ListOps.count_samples("drawn") == {"train": 1920, "test": 40}
     assert Retrieval.count_samples("aan") == {"train": 7, "test": 3}
     assert Text.count_samples("imdb") == {"train": 14, "test": 6}
     assert Image.count_samples("cifar10") == {"train": 18, "test": 5}

@@ -97,6 +97,7 @@ SPEECH = AppCase(
     metrics=frozenset({"test/wer", "test/cer", "test/rtf", "test/deletions", "val/score"}),
     mistakes=COMMON_MISTAKES
     | {
+        "--trainer.precision=64-true": "trainer.precision: speechbrain's decoder takes 32-true",
         "--model.network.num_heads=3": "dim must be even and a multiple of num_heads, got 16 and",
         "--model.ctc_weight=1.0": "model.ctc_weight must be a number from 0 to below 1, got 1.0",
         "--data.init_args.max_seconds=99": "data.batch_seconds must be at least",

@@ -139,7 +139,9 @@ class SpeechRecognizer(AttentionModule):
         self.language_model = []  # its memory is free for training
 
     def on_test_start(self) -> None:
-        """Load the language model if there is one."""
+        """Load the language model if there is one; refuse half precision and double."""
+        if self.trainer.precision not in ("32-true", "16-mixed", "bf16-mixed"):
+            raise UserError("trainer.precision: speechbrain's decoder takes 32-true or bf16-mixed")
         path = self.language_model_path
         self.language_model = []
         if path:

@@ -80,7 +80,8 @@ def build_step(method: str, case: Case, batch: Batch, dropout: float, device: st
     model = Graphormer(case.config, build_attention, dropout, dropout).to(device).train()
     set_wK(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    return build_train_step(lambda: F.l1_loss(model(batch).float(), batch.y), optimizer, device)
+    target = torch.as_tensor(batch.y, device=device)
+    return build_train_step(lambda: F.l1_loss(model(batch).float(), target), optimizer, device)
 
 
 def measure_training(case: Case, device: str, seconds: float) -> Table:

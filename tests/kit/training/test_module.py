@@ -9,6 +9,7 @@ from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
 from torch import nn
+from torchmetrics import MeanMetric
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, DIM, LENGTH, Classifier, arguments
@@ -40,6 +41,12 @@ def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
     model = Classifier.load_from_checkpoint(best, weights_only=True)
     assert [type(layer.filter) for layer in model.model[:2]] == [Plain, GFSA]
     assert model.model[1].filter.K == 2
+
+
+def test_metrics_stay_in_single_precision() -> None:
+    module = Classifier(3)
+    module.mean = MeanMetric()
+    assert module.to(torch.bfloat16).mean.mean_value.dtype == module.mean.dtype == torch.float32
 
 
 @pytest.mark.parametrize("dropout_mask", ["shared", "filtered", None])

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import convert_user_errors
@@ -101,9 +102,9 @@ class GraphRegressor(AttentionModule):
         """Compute the absolute error in units of the targets' deviation, plus the penalties."""
 
         def compute_error() -> Tensor:
-            predicted = self(batch)
-            self.maes["of_train"].update(predicted.detach(), batch.y)
-            return F.l1_loss(predicted, batch.y) / self.std
+            predicted, target = self(batch), torch.as_tensor(batch.y, device=self.device)
+            self.maes["of_train"].update(predicted.detach(), target)
+            return F.l1_loss(predicted, target) / self.std
 
         loss = self.compute_training_loss(compute_error)
         mae, size = self.maes["of_train"], len(batch.y)
@@ -112,7 +113,7 @@ class GraphRegressor(AttentionModule):
 
     def _evaluate(self, batch: Batch, split: str) -> None:
         mae = self.maes[f"of_{split}"]
-        mae.update(self(batch), batch.y)
+        mae.update(self(batch), torch.as_tensor(batch.y, device=self.device))
         self.log(f"{split}/mae", mae, prog_bar=True, batch_size=len(batch.y))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -108,7 +108,7 @@ class SequenceClassifier(AttentionModule):
 
     def _update_metrics(self, batch: Batch, stage: str) -> None:
         x, mask, label = batch
-        logits = self(x, mask)
+        logits = self(x, mask).float()
         self.accuracy[stage].update(logits, label)
         self.loss[stage].update(F.cross_entropy(logits, label), len(x))
         self.log(f"{stage}/loss", self.loss[stage])

@@ -153,7 +153,7 @@ class VisionClassifier(AttentionModule):
     def _evaluate(self, batch: Batch, split: str) -> None:
         images, labels = batch
         for kind, model in self._scored_models().items():
-            logits = model(images)
+            logits = model(images).float()
             metric = self.accuracy[f"{split}_{kind}"]
             metric.update(logits, labels)
             name = "accuracy" if kind == "raw" else f"{kind}_accuracy"

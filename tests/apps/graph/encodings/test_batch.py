@@ -3,6 +3,7 @@
 import torch
 from attention_graph.encodings.batch import collate_graphs
 from attention_graph.encodings.paths import ShortestPaths
+from lightning.pytorch.plugins.precision import HalfPrecision
 from torch_geometric.data import Data
 
 from tests.apps.graph.reference import both_ways, graph, ids
@@ -20,6 +21,7 @@ def test_the_first_graphs_of_a_batch_are_a_batch() -> None:
     assert (few.hops[:, 5:] == -1).all()
     assert not torch.cat([few.atoms, few.degrees], -1)[~few.mask].any()
     assert few.y.tolist() == expected.y.tolist() == [5, 1, 4]
+    assert HalfPrecision("bf16-true").convert_input(few).y.itemsize == 4  # not rounded
     assert few.sizes[:3] == (*expected.sizes, 0)
     assert len(few.pair) == len(few.parent) == len(expected.pair)
     assert few.parent.max() <= few.hops.numel()

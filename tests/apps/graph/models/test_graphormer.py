@@ -31,7 +31,7 @@ SMALL = st.lists(graphs(largest=6), min_size=1, max_size=3)
 
 def make_batch(shapes, variant="corrected", features=2) -> Batch:
     batch = collate_graphs([ShortestPaths(variant)(graph(n, b, features)) for n, b in shapes])
-    return batch._replace(weight=batch.weight.double(), y=batch.y.double())
+    return batch._replace(weight=batch.weight.double())
 
 
 def make_bias(variant="corrected", distances=520) -> AttentionBias:

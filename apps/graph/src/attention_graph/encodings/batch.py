@@ -35,7 +35,8 @@ class Batch(NamedTuple):
     ``bonds`` (U + 1, G): the distinct ids of bonds, and last those of "no bond". The steps (S,)
     of the paths (see `Paths`) of all graphs, sorted by hop: ``pair`` and ``parent`` are positions
     among the B N N pairs, with B N N for no parent, ``bond`` is a row of ``bonds``, and ``sizes``
-    are the numbers of steps of hop 1, 2, and so on. ``y`` (B,) is the target.
+    are the numbers of steps of hop 1, 2, and so on. ``y`` (B,) is the target, of numpy, as
+    Lightning would round a tensor in half precision.
     """
 
     atoms: Tensor
@@ -48,7 +49,7 @@ class Batch(NamedTuple):
     bond: Tensor
     weight: Tensor
     sizes: tuple[int, ...]
-    y: Tensor
+    y: np.ndarray
 
     def first(self, count: int) -> "Batch":
         """Return the first graphs, with the same padding; the spectral monitor calls it."""
@@ -98,10 +99,10 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
         "parent": position[_offset_indices(joined["step_parent"], first_pair)][order],
         "bond": row[_offset_indices(joined["step_bond"], first_bond)][order],
         "weight": joined["step_weight"][order],
-        "y": joined["y"],
     }
     sizes = tuple(np.bincount(joined["step_hop"])[1:].tolist())
-    return Batch(sizes=sizes, **{name: torch.from_numpy(array) for name, array in arrays.items()})
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return Batch(sizes=sizes, y=joined["y"], **tensors)
 
 
 def _offset_indices(index: np.ndarray, first: np.ndarray) -> np.ndarray:

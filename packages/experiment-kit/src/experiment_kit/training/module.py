@@ -12,6 +12,7 @@ from attention_core.hosts.selection import select_layers
 from attention_core.kernels.common import connect_layers
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torchmetrics import Metric
 
 from experiment_kit.errors import UserError
 from experiment_kit.parsing import save_plain_hyperparameters
@@ -78,6 +79,14 @@ class AttentionModule(LightningModule, ABC):
         self.build_optimizer, self.weight_decay = optimizer, weight_decay
         self.decay_norm_and_bias, self.schedule = decay_norm_and_bias, schedule
         self.learning_rate: float | None = None  # set by Tuner.lr_find, else that of the optimizer
+
+    def _apply(self, *args: Any) -> Any:
+        """Keep metrics in single precision: in half, a sum ends at 256 times what is added."""
+        super()._apply(*args)
+        for part in self.modules():
+            if isinstance(part, Metric) and part.dtype.itemsize < 4:
+                part._apply(lambda x: x.float() if x.is_floating_point() else x)
+        return self
 
     def attach_slots(self, network: nn.Module, **options: Any) -> nn.Module:
         """Attach Plain to all layers, so that each map is monitored, and the slots to `layers`."""

@@ -43,6 +43,8 @@ def test_molecules_of_a_csv_file(root: Path) -> None:
     assert data.target_mean == data.stores["train"].targets.mean()
     with pytest.raises(UserError, match=r"mine.csv .*smiles"):
         SmilesCSV(file="mine.csv").stores  # noqa: B018
+    with pytest.raises(ValueError, match="a tenth of these molecules validates"):
+        SmilesCSV(file="mine.csv", val_fraction=0.3).stores  # noqa: B018
 
 
 def test_recordings_of_a_csv_file(root: Path) -> None:

@@ -129,6 +129,7 @@ def test_a_pair_is_two_sequences_and_how_they_relate() -> None:
 @pytest.mark.parametrize(("network", "x", "sentence"), [
     (TokenClassifier, torch.ones(2, 8).long(), "7 positions, the sequences 8 tokens"),
     (TokenClassifier, torch.ones(2, 7), r"ids \(batch, tokens\), got \(2, 7\) of torch.float"),
+    (None, torch.ones(2, 6, 11), r"series \(batch, 7, features\), got \(2, 6, 11\)"),
     (None, torch.ones(2, 7).long(), "token ids take the backbone lra"),
 ])  # fmt: skip
 def test_data_of_another_network_is_refused(network, x, sentence) -> None:

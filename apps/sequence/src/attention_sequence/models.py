@@ -72,7 +72,7 @@ class Encoder(nn.Module):
     ) -> None:
         super().__init__()
         self.mask_attention = mask_attention
-        self.embedding = embedding
+        self.embedding: Any = embedding
         self.blocks: Any = nn.ModuleList(
             block(size.dim, attention(layer), size.ffn_dim, size.dropout)
             for layer in range(size.num_layers)
@@ -134,11 +134,11 @@ class SeriesClassifier(Encoder):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Classify; the head never sees padding, the attention may (as published)."""
-        if x.ndim != 3 or not x.is_floating_point():
-            raise ValueError(
-                f"{type(self).__name__} takes series (batch, steps, features), got "
-                f"{tuple(x.shape)} of {x.dtype}: token ids take the backbone lra or lra_dual"
-            )
+        steps = len(self.embedding.position)
+        if x.ndim != 3 or x.shape[1] != steps or not x.is_floating_point():
+            text = f"takes series (batch, {steps}, features), got {tuple(x.shape)} of {x.dtype}"
+            hint = "pad or cut them; token ids take the backbone lra or lra_dual"
+            raise ValueError(f"{type(self).__name__} {text}: {hint}")
         x = self.out(self.encode_tokens(x, mask)) * mask.unsqueeze(-1)  # (B, N, D)
         return self.head(x.flatten(1))
 

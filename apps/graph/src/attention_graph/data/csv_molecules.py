@@ -45,6 +45,8 @@ class CsvMolecules(GraphData):
     @cached_property
     def stores(self) -> dict[str, GraphStore]:
         """The three splits, the same in both protocols."""
+        if self.val_fraction != 0.1:
+            raise ValueError("data.val_fraction: a tenth of these molecules validates, always")
         (path,) = self.list_data_files()
         records = partial(read_csv_rows, path, *self.columns)
         source = MoleculeSource(self.cache_name, (path,), records, featurize_row)

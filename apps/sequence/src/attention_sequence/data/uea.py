@@ -61,6 +61,9 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
             header[key.lower()] = first == "true"
             if key.lower() == "@classlabel":  # true may be left out before the names
                 header["@classlabel"], names = first != "false", words[first == "true" :]
+            if key.lower() == "@timestamps" and first == "true":
+                text = "time stamps are dropped: steps count as equally spaced"
+                print(f"note: {path}: {text}", file=sys.stderr)
             if header.get("@targetlabel"):
                 raise UserError(f"{path}, line {number}: its targets are numbers, not classes")
         elif line and line[0] not in "#%":
@@ -72,7 +75,7 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
                 features = re.sub(r"\([^(),]*,([^(),]*)\)", r"\1", features)
             label = label.strip()
             if names and label and label not in names:
-                text = f"{label} is a class of its own: @classLabel does not list it"
+                text = f"{label:.40} is a class of its own: @classLabel does not list it"
                 print(f"warning: {path}, line {number}: {text}", file=sys.stderr)
                 names = []  # one warning is enough
             yield number, features.split(":"), label

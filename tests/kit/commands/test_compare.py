@@ -55,6 +55,7 @@ def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
     lines = text.splitlines()
     head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
     assert " ".join(head) == "method parameters loss accuracy HFC/LFC token cosine"
+    assert launch.is_higher_better("test/answer_accuracy")  # which contains wer
     numbers = "22,050,736 2 ± 0 0.625 ± 0.18 1 ± 0.71 0.25 ± 0"
     assert [" ".join(row) for row in rows] == [f"plain {numbers}", f"gfsa {numbers}"]
     page = tmp_path / "sequence/japanese_vowels-uea/compare.html"
@@ -114,11 +115,6 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, c
     launch.refuse_absent_data([Experiment(**own)])
     with pytest.raises(UserError, match="--recipe=a,b: one recipe trains all methods: name one"):
         compare("plain", recipe="a,b")
-
-
-def test_a_direction_is_that_of_a_word_and_not_of_letters_within_one() -> None:
-    found = map(launch.is_higher_better, ("test/answer_accuracy", "test/greedy_wer", "steps"))
-    assert [*found] == [True, False, None]
 
 
 def test_the_last_value_that_a_resumed_run_wrote_counts(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 import torch
 import yaml
 from experiment_kit.commands import disagreements
-from experiment_kit.commands.disagreements import find_disagreements, read_answers
 from experiment_kit.errors import UserError
 
 from tests.kit.run_results import make_result
@@ -18,9 +17,9 @@ def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
     def answer(*answers):
         return [*zip("abc", (0, 1, 1), answers, strict=True)]
 
-    found = find_disagreements(answer(0, 1, 0), answer(1, 1, 1))
+    found = disagreements.find_disagreements(answer(0, 1, 0), answer(1, 1, 1))
     assert found == [[0, "a", 0, 0, 1], [2, "c", 1, 0, 1]]
-    found = find_disagreements(answer(0.5, 1.0, 2.0), answer(1.0, 1.0, 0.0))
+    found = disagreements.find_disagreements(answer(0.5, 1.0, 2.0), answer(1.0, 1.0, 0.0))
     assert [row[0] for row in found] == [2, 0]
 
 
@@ -29,7 +28,7 @@ def test_a_distribution_for_every_token_is_no_answer(monkeypatch) -> None:
     with pytest.raises(UserError, match="Path must define describe_inputs and list_targets"):
         disagreements.answer_split(Path(), "test", "")
     with pytest.raises(UserError, match="a distribution for every token"):
-        read_answers(torch.zeros(2, 3, 4))
+        disagreements.read_answers(torch.zeros(2, 3, 4))
 
 
 def write_run(folder, seed=0, name="one"):

@@ -123,13 +123,11 @@ class AppCLI(LightningCLI):
                 cast(ConfigParser, each).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
-        given = "\n".join(self.arguments).replace("--data.init_args.", "--data.")
-        links_from_model = {"seed_everything": "data.init_args.seed", **links_from_model}
-        for source, target in links_from_model.items():
-            name = target.replace("init_args.", "")
-            if re.search(f"^--{name}(=|$)", given, re.M):  # the link would replace it
-                raise UserError(f"--{name}: --{source} sets it")
-            parser.link_arguments(source, target)
+        given = [a.partition("=")[0].replace("init_args.", "") for a in self.arguments]
+        for key, target in {"seed_everything": "data.init_args.seed", **links_from_model}.items():
+            if (name := "--" + target.replace("init_args.", "")) in given:
+                raise UserError(f"{name}: --{key} sets it")  # the link would replace it
+            parser.link_arguments(key, target)
         for source, target in links.items():
             ends = f"data.{source}", f"model.{target}"  # a number of numpy or torch is unwrapped
             parser.link_arguments(*ends, lambda n: getattr(n, "item", lambda: n)(), "instantiate")

@@ -134,7 +134,7 @@ $(VENV)/.minilm: $(VENV)/.done  # 84 MB: installed on demand
 	@touch $@
 
 table: setup $(if $(SELECT),$(VENV)/.optuna)  ## make the missing cells of a paper's table, then print and publish it (SELECT=true: first choose K and the like on held-out samples)
-	$(KIT) table $(TABLE) $(CELLS) $(call text,SELECT,select) --out=$(OUT) --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
+	$(KIT) table $(TABLE) $(CELLS) $(call text,SELECT,select) --out="$(OUT)" --jobs=$(JOBS) $(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 plan: setup  ## say what a table or a paper costs and lacks (TABLE=agf-table-1, PAPER=gfsa, PAPER=all)
 	$(KIT) plan $(if $(filter command,$(origin PAPER)),$(PAPER),$(TABLE)) $(CELLS) $(ARGS)
@@ -150,10 +150,10 @@ reproduce: setup  ## run a cell of every table on data that ships, write the ind
 		$(call text,DRY_RUN,dry_run) $(PLACE) $(ARGS)
 
 diagnose: setup $(if $(filter hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## say where a model over-smooths (MODEL=timm:vit_small_patch16_224, hf:, run:)
-	$(KIT) diagnose $(MODEL) $(ARGS)
+	$(KIT) diagnose $(if $(MODEL),"$(MODEL)") $(ARGS)
 
 verify: setup  ## recompute the metrics of a finished run from its checkpoint (RUN=its folder)
-	$(KIT) verify $(RUN)
+	$(KIT) verify $(if $(RUN),"$(RUN)")
 
 figure: setup $(if $(findstring hf:minilm,$(MODEL)),$(VENV)/.minilm)  ## draw a printed figure from the runs that are here (FIGURE=gfsa-2, MODEL=, BACKBONE=, OUT=)
 	$(KIT) figure $(FIGURE) $(call text,MODEL,model) $(call text,BACKBONE,backbone) $(FIGURE_OUT) $(ARGS)
@@ -165,7 +165,7 @@ data: setup  ## obtain a data set by the name of its overlay, or say how (DATA=c
 	$(KIT) data $(DATA)
 
 weights: setup  ## download pretrained weights of a backbone or a repository (MODEL=bert_base)
-	$(KIT) weights $(MODEL)
+	$(KIT) weights $(if $(MODEL),"$(MODEL)")
 
 $(VENV)/.docs: $(VENV)/.done  # what builds the site is installed on demand
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group docs

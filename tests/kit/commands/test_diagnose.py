@@ -14,7 +14,7 @@ import torch.distributed.checkpoint as dcp
 from attention_core import AttnScale, attach, spectral
 from attention_core.diagnosis import Diagnosis
 from attention_vision.models.timm_models import build_model
-from experiment_kit.commands.diagnose import mask_prefix
+from experiment_kit.commands.diagnose import mask_prefix, name_page
 from experiment_kit.diagnosis import model_sources
 from experiment_kit.diagnosis.model_inputs import make_image
 from experiment_kit.diagnosis.page import tabulate_models
@@ -84,6 +84,11 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, capsys) -> 
     for part in ("<h2", "Layers", "Figures", "<img", f"allpass diagnose {model}"):
         assert part in html
     assert not re.search(r'(src|href)="http', html)
+
+
+def test_pages_of_several_models_have_names_of_their_own() -> None:
+    pages = {name_page([f"run:{'a' * 90}", f"run:{'a' * 90}/{last}"], "") for last in "bc"}
+    assert len(pages) == 2
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -125,7 +125,8 @@ def test_trust_ends_with_the_command_and_names_classes(strangers_run, stranger, 
     stranger.marker.unlink()
     assert stranger.name in read_error(verify_run, str(strangers_run))
     assert not stranger.has_run
-    assert "--trust=json is no class" in read_error(verify_run, str(strangers_run), trust="json")
+    error = read_error(verify_run, str(strangers_run), trust="json")
+    assert f"--trust=json is no class that is found from {Path.cwd()}" in error
 
 
 @pytest.mark.parametrize("path", [

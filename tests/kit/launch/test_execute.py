@@ -152,12 +152,13 @@ def test_one_method_trains_in_place_with_the_defaults_of_its_app(monkeypatch) ->
     assert "--seed_everything=0" in command
 
 
-def test_the_commands_of_a_plan_are_those_of_its_jobs(tmp_path, capsys) -> None:
+def test_the_commands_of_a_plan_are_those_of_its_jobs(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("DATA_DIR", "/my data")
     first = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
     second = replace(first, data="cb", start=first)
     runs = plan_runs([first, second], str(tmp_path))
     execute.print_plan(runs, make_options(tmp_path, dry_run="commands"))
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
     jobs = execute.list_training_jobs(runs, str(tmp_path))
-    assert lines == [[sys.executable, *job.arguments] for job in jobs]
+    assert lines == [["env", "DATA_DIR=/my data", sys.executable, *j.arguments] for j in jobs]
     assert f"--model.weights={runs[first].folder}" in lines[1]

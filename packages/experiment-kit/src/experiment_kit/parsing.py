@@ -63,7 +63,8 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
             with convert_user_errors(Exception, prefix=f"--trust={name}: "):
                 kind = locate(name)
             if not isinstance(kind, type):
-                raise UserError(f"--trust={name} is no class: name it as package.Class")
+                text = f"--trust={name} is no class that is found from {Path.cwd()}: name it as"
+                raise UserError(f"{text} package.Class, and work where its package is found")
             trusted.append(f"{kind.__module__}.{kind.__qualname__}")
         sys.path[:] = [entry for entry in path if Path(entry).resolve() != Path.cwd()]
         allowed = [*_PACKAGES, *(app_files.PREFIX + app for app in app_files.list_apps()), *trusted]

@@ -1,7 +1,8 @@
 """The command that diagnoses any models: tables, a page with figures, and verdicts."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,9 +117,11 @@ def diagnose_models(
     console.print(f"{path}; {written}", markup=False, highlight=False, soft_wrap=True)
 
 
-def name_page(models: Iterable[str], out: str) -> Path:
+def name_page(models: Sequence[str], out: str) -> Path:
     """Return the file of a page; UserError for a folder, and for the tables beside a page."""
-    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models))[:120].strip("-")
+    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models)).strip("-")
+    if len(file) > 120:
+        file = f"{file[:109]}-{hashlib.sha256(','.join(models).encode()).hexdigest()[:10]}"
     path = Path(out or f"runs/diagnosis/{file}.html")
     if path.is_dir() or path.suffix in (".csv", ".json"):
         raise UserError(f"--out={out} is no file for a page: name one, such as page.html")

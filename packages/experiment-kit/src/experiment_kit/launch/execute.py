@@ -1,5 +1,6 @@
 """From planned runs to jobs: train and measure what has no result yet."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,8 +27,10 @@ Runs = Mapping[Experiment, Run]
 def print_plan(runs: Runs, options: LaunchOptions) -> None:
     """Print the state of each run, or the shell command of each that is to train."""
     if options.dry_run == "commands":
+        root = os.environ.get("DATA_DIR")
+        command = ["env", f"DATA_DIR={os.path.abspath(root)}"] if root else []
         for job in list_training_jobs(runs, options.folder):
-            print(shlex.join([sys.executable, *job.arguments]))
+            print(shlex.join([*command, sys.executable, *job.arguments]))
         if costs := {run for e, run in runs.items() if not e.is_trained}:
             sentence = "have no command: this machine measures them without --dry_run"
             options.console.print(f"{len(costs)} costs of models {sentence}", soft_wrap=True)

@@ -107,13 +107,17 @@ OWN = "--model.optimizer.weight_decay"
     (["--model.weight_decay=0.1", "--model.optimizer.init_args.weight_decay=0.3"], 0.3),
     ([f"{OWN}=0.3", "--model.weight_decay=0.1"], 0.1),
     (["-c", "{file}"], 0.2),
+    (["--model", "{part}"], 0.2),
+    (["--model.optimizer={{class_path: AdamW, init_args: {{weight_decay: 0.3}}}}"], 0.3),
+    ([ADAMW, "--model.optimizer={{weight_decay: 0.3}}"], 0.3),
     (["-c", "{file}", "--model.weight_decay=0.1"], 0.1),
 ])  # fmt: skip
 def test_the_last_weight_decay_that_is_given_acts(options, decay, tmp_path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("model: {optimizer: {class_path: torch.optim.SGD, init_args: {lr: 0.1, "
-                    "weight_decay: 0.2}}}")  # fmt: skip
-    args = arguments("runs", *(option.format(file=file) for option in options))
+    part = tmp_path / "part.yaml"
+    part.write_text("optimizer: {class_path: SGD, init_args: {lr: 0.1, weight_decay: 0.2}}")
+    file.write_text(f"model: {{{part.read_text()}}}")
+    args = arguments("runs", *(option.format(file=file, part=part) for option in options))
     cli = AppCLI(APP, ["fit", *args])
     model, _ = cli.build_model_and_data()
     assert model.build_param_groups()[0]["weight_decay"] == decay

@@ -13,7 +13,7 @@ import traceback
 import warnings
 from argparse import ArgumentError
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from os.path import isfile
@@ -115,20 +115,26 @@ def repeat_weight_decay(arguments: Iterable[str]) -> Iterator[str]:
     left = iter(arguments)
     for argument in left:
         name, equals, value = argument.partition("=")
-        if re.fullmatch(r"--model\.optimizer\.(init_args\.)?weight_decay", name):
-            argument = f"{name}={value if equals else next(left, '')}"
-            yield f"--model.weight_decay{argument.removeprefix(name)}"
+        if re.fullmatch(r"--model(\.optimizer(\.init_args)?(\.weight_decay)?)?", name):
+            value, given = value if equals else next(left, ""), None
+            argument = f"{name}={value}"
+            with suppress(OSError, UnicodeError, yaml.YAMLError):  # which the parser tells
+                given = yaml.safe_load(Path(value).read_text("utf-8") if isfile(value) else value)
+            for key in reversed(name.split(".")[1:]):
+                given = {key: given}
+            for decay in find_weight_decay({"model": given}).values():
+                yield f"--model.weight_decay={decay['weight_decay']}"
         yield argument
 
 
 def find_weight_decay(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weight decay of a file's optimizer as a setting of the model, if it has none."""
-    model: Any = settings.get("model") or {}
-    optimizer = model.get("optimizer")
-    given = optimizer.get("init_args") or {} if isinstance(optimizer, dict) else {}
-    if "weight_decay" in model or "weight_decay" not in given:
+    """Return the weight decay of an optimizer as a setting of the model, if it has none."""
+    model: Any = settings.get("model")
+    optimizer = model.get("optimizer") if isinstance(model, dict) else None
+    if not isinstance(optimizer, dict) or "weight_decay" in model:
         return {}
-    return {"model": {"weight_decay": given["weight_decay"]}}
+    given = {**optimizer, **(optimizer.get("init_args") or {})}
+    return {"model": {"weight_decay": given["weight_decay"]}} if "weight_decay" in given else {}
 
 
 class SlotHelpFormatter(DefaultHelpFormatter):

@@ -1,8 +1,11 @@
 """Every option of Lightning's command line acts, or is refused with what to use instead."""
 
+from collections.abc import Callable
 from inspect import signature
+from typing import Any
 
 import pytest
+import torch.nn.functional as F
 from experiment_kit.app_cli import AppCLI, take_model
 from experiment_kit.cli import REFUSED, check_flags, explain_difference, run_app
 from experiment_kit.errors import UserError
@@ -11,7 +14,7 @@ from lightning.pytorch import Callback, LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar, TQDMProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from tests.kit.tiny import APP, arguments
+from tests.kit.tiny import APP, Classifier, arguments
 
 PASSED_ON = {
     "accelerator": "cpu", "strategy": "ddp", "devices": "2", "num_nodes": 2,
@@ -64,10 +67,14 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     assert isinstance(bar, TQDMProgressBar)
     assert len(given["plugins"]) == 2
     assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
-    given = arguments(tmp_path, "--trainer.callbacks=Timer", "--run.data=1e4")
+    own = "--model=tests.kit.test_app_cli.Activated", "--run.data=1e4"
+    more = "--trainer.callbacks+=ModelPruning", "--trainer.callbacks.pruning_fn=l1"
+    given = arguments(tmp_path, "--trainer.callbacks=Timer", *more, *own)
     settings = AppCLI(APP, ["fit", *given]).dump_settings()
     assert "interval: step" in settings  # a member of an Enum
     assert "data: '1e4'" in settings
+    assert "pruning_fn: l1\n" in settings  # text where a function may stand
+    assert "activation: torch.nn.functional.relu\n" in settings
 
 
 @pytest.mark.parametrize(("args", "sentence"), [
@@ -110,6 +117,11 @@ def test_the_model_that_a_strangers_config_names_is_not_imported(
     with pytest.raises(UserError, match="allow it by --trust="), restrict_classes(path):
         take_model(["fit", f"--config={path}"])
     assert not stranger.has_run
+
+
+class Activated(Classifier):
+    def __init__(self, classes: int, activation: Callable[..., Any] = F.relu) -> None:
+        super().__init__(classes)
 
 
 class Untested(LightningDataModule):

@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import sys
+from argparse import SUPPRESS
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
@@ -54,6 +55,7 @@ def main() -> None:
             function(arguments)
             return
         options: dict[str, Any] = {"exit_on_error": False, "allow_abbrev": False}
+        options |= {"config_help": SUPPRESS, "print_config": None}  # lists need our preparation
         given = prepare_arguments(function, arguments)
         auto_cli(function, given, prog=f"allpass {command}", **options)
 

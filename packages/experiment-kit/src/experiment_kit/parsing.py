@@ -206,10 +206,12 @@ class ConfigParser(LightningArgumentParser):
             options = [re.sub(r"\.(class_path|init_args).*", "", key) for key in keys]
             raise ArgumentError(None, add_remedy(str(error), options)) from error
         for key, value in config.items():
-            is_function = inspect.isroutine(value) and "init_args" not in key  # as a default may be
+            is_slot = key.partition(".")[2] in _CLASSES
+            is_function = inspect.isroutine(value) and (is_slot or "<" in value.__qualname__)
             if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):
                 name = f"{value.__module__}.{value.__qualname__}" if is_function else value
-                raise UserError(f"{key}: {name} is no class; name a class by its import path")
+                kind = "name of a function" if "<" in name else "class"
+                raise UserError(f"{key}: {name} is no {kind}; name a class by its import path")
         return config
 
 

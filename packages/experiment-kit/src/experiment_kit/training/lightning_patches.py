@@ -227,8 +227,9 @@ def prefer_int_in_unions() -> None:
     """Let a number that fits int and float be an int, whatever was imported before.
 
     jsonargparse tries the types of a union in the order of typing's cache: `limit_test_batches: 1`
-    would be one batch in one process, and in another 1.0, all of them. Replaces its private
-    `sort_subtypes_for_union`; upstream has no issue.
+    would be one batch in one process, and in another 1.0, all of them. And it would save the text
+    of a union with Callable as `Unable to serialize`. Replaces its private
+    `sort_subtypes_for_union` and `serialize_as_import_path`; upstream has no issue.
     Test: tests/kit/training/test_lightning_patches.py, test_a_whole_number_is_an_int.
     """
     sort_subtypes = _typehints.sort_subtypes_for_union
@@ -241,6 +242,8 @@ def prefer_int_in_unions() -> None:
         return found
 
     _typehints.sort_subtypes_for_union = sort_int_before_float
+    save = _typehints.serialize_as_import_path
+    _typehints.serialize_as_import_path = lambda x: x if isinstance(x, str) else save(x)
 
 
 @cache

@@ -1,5 +1,7 @@
 """Options of an app: links, the last epoch, the source of its weights, several test loaders."""
 
+import shutil
+
 import pytest
 import torch
 import yaml
@@ -137,7 +139,12 @@ def test_the_best_weights_are_tested_or_those_that_are_named(finished, words, me
     assert trainer.callback_metrics["test/loss"] == pytest.approx(expected)
 
 
-def test_predictions_are_of_the_test_part(finished: Run) -> None:
+def test_predictions_are_of_the_test_part(finished: Run, tmp_path, read_error) -> None:
+    copy = shutil.copytree(finished.folder, tmp_path / "copies" / finished.folder.name)
     run_app(APP, ["predict", "-c", f"{finished.folder}/config.yaml", "--trainer.devices=2"])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
     assert [len(batch) for batch in outputs] == [2, 2, 2, 1]
+    run_app(APP, ["predict", str(copy), TRUST])
+    assert (copy / "predictions.pt").is_file()
+    error = read_error(run_app, APP, ["fit", str(copy), TRUST])
+    assert f"{copy} is in no folder of runs: write fit -c {copy}/config.yaml" in error

@@ -24,7 +24,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from experiment_kit.app import AppSpec
-from experiment_kit.app_files import find_config, name_run, read_settings
+from experiment_kit.app_files import find_config, list_apps, name_run, read_settings
 from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.environment import describe_version, expand_home
 from experiment_kit.errors import UserError, convert_user_errors, find_own_line
@@ -251,11 +251,14 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
     run = Run.parse(folder)
     if run is None or not (folder / "config.yaml").is_file():
         raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
-    if run.app != app.name:
+    is_copy = run.app not in (app.name, *list_apps())  # away from the folder of runs
+    if is_copy and args[0] == "fit":
+        raise UserError(f"{folder} is in no folder of runs: write fit -c {folder}/config.yaml")
+    if not is_copy and run.app != app.name:
         raise UserError(f"{folder} is a run of {run.app}: write attention-{run.app} {args[0]}")
     path = folder if len(folder.parts) > 4 and ".." not in folder.parts else Path(abspath(folder))
-    root = f"--run.folder={path.parents[3]}"
-    return [args[0], f"-c={folder}/config.yaml", root, *args[2:]], folder
+    root = [] if is_copy else [f"--run.folder={path.parents[3]}"]
+    return [args[0], f"-c={folder}/config.yaml", *root, *args[2:]], folder
 
 
 def take_model(args: Sequence[str]) -> tuple[list[str], type[AttentionModule] | None]:

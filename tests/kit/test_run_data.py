@@ -21,7 +21,7 @@ def data(tmp_path) -> Path:
 @pytest.fixture
 def run(tmp_path, data) -> Run:
     run = Run(tmp_path / "run")
-    run.record_data([data])
+    run.record_data([data], {})
     run.checkpoint_folder.mkdir()
     (run.checkpoint_folder / "step=3.ckpt").touch()
     return run
@@ -43,9 +43,9 @@ def edit_bytes(path: Path) -> None:
 def test_a_run_does_not_resume_on_changed_data(run, data, change, sentence) -> None:
     change(data)
     with pytest.raises(UserError, match=f"began with other data: {sentence}"):
-        run.record_data([data])
+        run.record_data([data], {})
     (run.checkpoint_folder / "step=3.ckpt").unlink()
-    run.record_data([data])  # nothing was trained on the old data
+    run.record_data([data], {})  # nothing was trained on the old data
 
 
 def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path) -> None:
@@ -54,17 +54,16 @@ def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path
     (tmp_path / "moved/there/.cache").mkdir()
     (tmp_path / "moved/there/.cache/made").touch()
     (tmp_path / "moved/there/train/desktop.ini").touch()
-    run.record_data([tmp_path / "moved" / "there"])
-    parts = [tmp_path / "moved/there/test", tmp_path / "moved/there/train"]
-    run.record_data(parts)
+    run.record_data([tmp_path / "moved" / "there"], {})
+    run.record_data([tmp_path / "moved/there/test", tmp_path / "moved/there/train"], {})
 
 
 def test_a_damaged_record_is_named_and_that_of_an_old_run_is_written(run, data) -> None:
     (run.folder / "data.json").write_text("[]")
     with pytest.raises(UserError, match=r"data\.json .*: delete it if the data is still that of"):
-        run.record_data([data])
+        run.record_data([data], {})
     (run.folder / "data.json").unlink()
-    run.record_data([data])
+    run.record_data([data], {})
     assert (run.folder / "data.json").is_file()
 
 

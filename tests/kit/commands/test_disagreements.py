@@ -24,7 +24,7 @@ def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
 
 
 def test_a_distribution_for_every_token_is_no_answer(monkeypatch) -> None:
-    monkeypatch.setattr(disagreements, "load_best_epoch", lambda *_: (None, Path()))
+    monkeypatch.setattr(disagreements, "load_best_epoch", lambda *_, **__: (None, Path()))
     with pytest.raises(UserError, match="Path must define describe_inputs and list_targets"):
         disagreements.answer_split(Path(), "test", "")
     with pytest.raises(UserError, match="a distribution for every token"):

@@ -186,15 +186,23 @@ class AppCLI(LightningCLI):
         if self.subcommand != "fit" and len(given) <= bool(self.source):  # RUN is a config
             self.check_own_data(self.run, lambda: self.datamodule)
 
-    def check_own_data(self, run: Run, make_data: Callable[[], Any]) -> None:
-        """Raise UserError if a run had other data; published data stays as it is."""
+    def check_own_data(self, run: Run, make_data: Callable[[], Any], strict: bool = True) -> None:
+        """Raise UserError for other data, or else answers, than a run had; published data stays."""
         if self.settings.run.data in self.app.downloads:
             return
         try:
-            paths: Sequence[Path] = getattr(make_data(), "list_data_files", tuple)()
+            data = make_data()
+            paths: Sequence[Path] = getattr(data, "list_data_files", tuple)()
         except UserError:  # they are gone, and the result stays
             return
-        run.check_data(paths)
+        if not run.check_answers(getattr(data, "list_answers", dict)()) or strict:
+            run.check_data(paths)
+
+    def record_data(self) -> None:
+        """Record the data of the run, and what answers take from data that is the user's own."""
+        data, is_own = self.datamodule, self.settings.run.data not in self.app.downloads
+        answers: Any = getattr(data, "list_answers", dict)() if is_own else {}
+        self.run.record_data(getattr(data, "list_data_files", tuple)(), answers)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the trainer of the config, with the callbacks and the logger of every run."""

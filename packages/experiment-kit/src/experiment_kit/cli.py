@@ -74,7 +74,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
         with convert_user_errors(*kinds):
             cli.build_all()
         if fitting and patches.is_first_process():
-            run.record_data(getattr(cli.datamodule, "list_data_files", tuple)())
+            cli.record_data()
             run.save_config(cli.dump_settings("config", "ckpt_path", "defaults"))
         with (
             convert_user_errors(MisconfigurationException),

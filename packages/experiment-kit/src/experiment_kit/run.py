@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -186,14 +187,23 @@ class Run:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         run_files.write_atomically(path, before + yaml.safe_dump([describe_environment()]))
 
-    def record_data(self, paths: Sequence[Path]) -> None:
-        """Record the data of the run; raises as `check_data`.
+    def record_data(self, paths: Sequence[Path], answers: Mapping[str, Any]) -> None:
+        """Record the data of the run, and what its answers take of it; raises as `check_data`.
 
         It is no part of the hash: a run may move to another machine before its data is there.
         """
-        run_files.write_atomically(
-            self.folder / "data.json", json.dumps(self.check_data(paths)) + "\n"
-        )
+        found = {**self.check_data(paths), "answers": answers}
+        run_files.write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
+
+    def check_answers(self, found: Mapping[str, Sequence[str]]) -> bool:
+        """Return True if answers were recorded; raise UserError if they are others now."""
+        known = run_files.read_mapping(self.folder / "data.json", "delete it") or {}
+        for kind, names in known.get("answers", {}).items():
+            for old, new in zip_longest(names, found.get(kind, ())):
+                if old != new:
+                    text = f"{self.folder} was trained with other {kind}, {old!r} and not {new!r}"
+                    raise UserError(f"{text}: restore the data, or train anew on it")
+        return bool(known.get("answers"))
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""

@@ -4,11 +4,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from attention_vision import APP
 from attention_vision.data import ImageFolder, ImageFolders
 from attention_vision.data.image_folders import IMAGENET_100
+from experiment_kit.cli import run_app
+from experiment_kit.commands.predict import predict_files
 from experiment_kit.errors import UserError
 from PIL import Image
 
+from tests.apps.contract import find_run
 from tests.apps.vision.data.test_base import PLAIN
 
 
@@ -215,3 +219,18 @@ def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> N
     draw_folder(tmp_path / "photos", names)
     with pytest.raises(UserError, match=sentence):
         ImageFolder(folder="photos", data_dir=str(tmp_path))
+
+
+def test_a_run_answers_by_the_classes_of_its_training(imagenet, monkeypatch, read_error) -> None:
+    monkeypatch.chdir(imagenet)
+    options = (
+        "fit -c base -c data/image_folder --data.data_dir=. --data.folder=imagenet --run.folder=x"
+    )
+    options += " --data.image_size=16 --data.classes=classes.txt --trainer.max_epochs=1"
+    run_app(APP, [*options.split(), "--model.model_kwargs={depth: 1, patch_size: 8}"])
+    run, image = str(find_run(imagenet / "x").folder), "imagenet/val/dog/1.JPEG"
+    save_image(imagenet / "imagenet/train/dog/new.png", 0)
+    predict_files(run, [image])
+    assert "new.png was added or removed" in read_error(run_app, APP, ["test", run])
+    (imagenet / "classes.txt").write_text("cat\nelk")
+    assert "other classes, 'dog' and not 'elk'" in read_error(predict_files, run, [image])

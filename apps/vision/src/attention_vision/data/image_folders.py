@@ -103,6 +103,10 @@ class ImageFolders(VisionData):
         """Names of the class folders."""
         return self._select_classes(self.folders["train"])
 
+    def list_answers(self) -> Mapping[str, Sequence[str]]:
+        """Return the names of the classes."""
+        return {"classes": self.label_names}
+
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits."""
         return self.list_images("train"), self.list_images("test")

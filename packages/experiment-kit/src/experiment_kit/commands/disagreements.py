@@ -72,7 +72,7 @@ def list_disagreements(
 
 def answer_split(folder: Path, split: str, trust: list[str] | str) -> list[tuple[str, Any, Any]]:
     """Return input, target and answer of the samples of a split, by the best epoch of a run."""
-    model, data = load_best_epoch(folder, trust)
+    model, data = load_best_epoch(folder, trust, strict=True)
     if not hasattr(data, "describe_inputs"):
         raise UserError(f"{type(data).__name__} must define describe_inputs and list_targets")
     data.setup("predict" if split == "test" else "validate")

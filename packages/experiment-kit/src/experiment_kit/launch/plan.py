@@ -189,9 +189,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     return {**config, "app": result["app"]}
 
 
-def load_best_epoch(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+def load_best_epoch(folder: Path, trust: Sequence[str] | str = (), **options: bool) -> Any:
     """Build the model of a finished run with the weights that were tested, and its data."""
-    model, data = build_run(folder, trust)
+    model, data = build_run(folder, trust, **options)
     path = find_weights(folder)
     load_state(model, path)
     if load := getattr(model, "load_tested_weights", None):  # a mean of epochs
@@ -199,14 +199,14 @@ def load_best_epoch(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any,
     return model, data
 
 
-def build_run(folder: Path, trust: Sequence[str] | str = ()) -> tuple[Any, Any]:
+def build_run(folder: Path, trust: Sequence[str] | str = (), strict: bool = False) -> Any:
     """Build the model of a finished run with its first weights, and its data."""
     config, app = folder / "config.yaml", read_run(folder)["app"]
     with restrict_classes(config, trust):
         cli = AppCLI(load_app(app), ["fit", "-c", str(config)])
         seed_everything(cli.settings.seed_everything, workers=True, verbose=False)
         model, data = cli.build_model_and_data()
-    cli.check_own_data(Run(folder), lambda: data)  # class names and vocabulary are read from it
+    cli.check_own_data(Run(folder), lambda: data, strict)
     model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     data.prepare_data()
     return model, data

@@ -44,7 +44,7 @@ def describe_published_run(folder: Path) -> dict[str, Any]:
     """Collect names, reports with their digest, starts, thinned curves and config of a run."""
     config = run_files.try_read(run_files.read_config, folder / "config.yaml") or {}
     for option, value in [*config.get("trainer", {}).items()]:
-        if value is None and option != "check_val_every_n_epoch":  # of all others the default
+        if value is None and option != "check_val_every_n_epoch":  # null is their default
             del config["trainer"][option]
     reports = {
         source: run_files.read_mapping(folder / f"{source}.json", "delete it")

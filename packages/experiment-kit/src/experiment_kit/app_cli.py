@@ -187,7 +187,7 @@ class AppCLI(LightningCLI):
             self.check_own_data(self.run, lambda: self.datamodule)
 
     def check_own_data(self, run: Run, make_data: Callable[[], Any], strict: bool = True) -> None:
-        """Raise UserError for other data, or else answers, than a run had; published data stays."""
+        """Raise UserError for other data, or names in answers, than a run had, unless published."""
         if self.settings.run.data in self.app.downloads:
             return
         try:
@@ -195,14 +195,14 @@ class AppCLI(LightningCLI):
             paths: Sequence[Path] = getattr(data, "list_data_files", tuple)()
         except UserError:  # they are gone, and the result stays
             return
-        if not run.check_answers(getattr(data, "list_answers", dict)()) or strict:
+        if not run.check_names(getattr(data, "list_names", dict)()) or strict:
             run.check_data(paths)
 
     def record_data(self) -> None:
-        """Record the data of the run, and what answers take from data that is the user's own."""
+        """Record the data of the run, and the names in answers where it is the user's own."""
         data, is_own = self.datamodule, self.settings.run.data not in self.app.downloads
-        answers: Any = getattr(data, "list_answers", dict)() if is_own else {}
-        self.run.record_data(getattr(data, "list_data_files", tuple)(), answers)
+        names: Any = getattr(data, "list_names", dict)() if is_own else {}
+        self.run.record_data(getattr(data, "list_data_files", tuple)(), names)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Build the trainer of the config, with the callbacks and the logger of every run."""

@@ -187,23 +187,23 @@ class Run:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         run_files.write_atomically(path, before + yaml.safe_dump([describe_environment()]))
 
-    def record_data(self, paths: Sequence[Path], answers: Mapping[str, Any]) -> None:
-        """Record the data of the run, and what its answers take of it; raises as `check_data`.
+    def record_data(self, paths: Sequence[Path], names: Mapping[str, Any]) -> None:
+        """Record the data of the run, and the names in its answers; raises as `check_data`.
 
         It is no part of the hash: a run may move to another machine before its data is there.
         """
-        found = {**self.check_data(paths), "answers": answers}
+        found = {**self.check_data(paths), "names": names}
         run_files.write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
 
-    def check_answers(self, found: Mapping[str, Sequence[str]]) -> bool:
-        """Return True if answers were recorded; raise UserError if they are others now."""
+    def check_names(self, found: Mapping[str, Sequence[str]]) -> bool:
+        """Return True if names were recorded; raise UserError if they are others now."""
         known = run_files.read_mapping(self.folder / "data.json", "delete it") or {}
-        for kind, names in known.get("answers", {}).items():
+        for kind, names in known.get("names", {}).items():
             for old, new in zip_longest(names, found.get(kind, ())):
                 if old != new:
                     text = f"{self.folder} was trained with other {kind}, {old!r} and not {new!r}"
                     raise UserError(f"{text}: restore the data, or train anew on it")
-        return bool(known.get("answers"))
+        return bool(known.get("names"))
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""

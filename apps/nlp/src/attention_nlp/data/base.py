@@ -182,7 +182,7 @@ class LanguageData(datamodule.SplitDataModule):
         pairs = ((example.text, example.pair) for example in self.train_examples)
         return [text for pair in pairs for text in pair if text is not None]
 
-    def list_answers(self) -> Mapping[str, Sequence[str]]:
+    def list_names(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the classes, and the tokens of a tokenizer that is trained."""
         ids = {} if self.tokenizer_name else self.tokenizer.get_vocab()
         return {"classes": self.label_names, "tokens": sorted(ids, key=ids.__getitem__)}

@@ -103,7 +103,7 @@ class ImageFolders(VisionData):
         """Names of the class folders."""
         return self._select_classes(self.folders["train"])
 
-    def list_answers(self) -> Mapping[str, Sequence[str]]:
+    def list_names(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the classes."""
         return {"classes": self.label_names}
 

@@ -33,7 +33,7 @@ class SplitDataModule(LightningDataModule):
 
     - `STAGES`: the splits that each stage needs, if training needs more than train and val;
     - `describe_inputs` and `list_targets`, for people who read single samples;
-    - `read_files`, `label_names` and `list_answers`, for predictions of files that a user names;
+    - `read_files`, `label_names` and `list_names`, for predictions of files that a user names;
     - `count_samples`, if a paper prints the sizes of the data set;
     - `list_data_files`, if `find_data` returns less or more than what is read, or `IS_GENERATED`;
     - `LINKED_SIZES`: attributes, whole numbers, that the app links to arguments of its model.
@@ -95,8 +95,8 @@ class SplitDataModule(LightningDataModule):
         """List the files and folders that the splits are read from; generated data has none."""
         return [] if self.IS_GENERATED else [self.find_data(self.dataset_name, self.data_dir)]
 
-    def list_answers(self) -> Mapping[str, Sequence[str]]:
-        """Return what answers take from the data, as names of classes; {} if it is more."""
+    def list_names(self) -> Mapping[str, Sequence[str]]:
+        """Return the names in answers, as of classes and tokens; {} if answers depend on more."""
         return {}
 
     def load_splits(self, split: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ def folder(tmp_path_factory):
     make_image(0, 40).save(folder / "image.png")
     vit = attach(build_model("deit_tiny_patch16_224", 5, 32), AttnScale)
     torch.save({"model": vit.state_dict()}, folder / "vit.pth")
+    torch.save(attach(Net(), AttnScale).state_dict(), folder / "net.pth")
     torch.save({"conv.weight": torch.ones(9, dtype=torch.int8)}, folder / "a,b.pth")
     content = bytearray((folder / "vit.pth").read_bytes())
     content[len(content) // 2] ^= 64
@@ -120,9 +121,9 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("timm:test_vit", "--out=x.csv"), "is no file for a page"),
     (("timm:test_vit", "--attach=none"), "--attach=none: it is no file, and none of gfsa"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
-    (("checkpoint:{folder}/vit.pth", "--class=torch.nn:Identity"), "Identity has no attention"),
     (("checkpoint:{folder}/vit.pth", f"--class={__name__}:Net"), "lacks patches.weight (8,"),
     (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "bert is of another model: it lacks"),
+    (("checkpoint:{folder}/net.pth", f"--class={__name__}:Net"), "it has encoder.layers.0.self_at"),
     (("checkpoint:{folder}/vit.pth",), "needs the backbone"),
     (("checkpoint:{folder}/vit.pth", "--backbone=deit_tiny_24"), "it lacks blocks.12."),
     (("checkpoint:{folder}/a,b.pth", "--backbone=deit_tiny"), "a,b.pth has conv.weight in 8 bits"),

@@ -55,10 +55,15 @@ def load_weights(network: nn.Module, path: Path) -> None:
     )
     whole = [x for x, count in prefixes.items() if count == len(expected)]
     prefix = choose_model(whole or [x for x, _ in prefixes.most_common(1)], PREFIXES, origin)
-    weights = {k.removeprefix(prefix): x for k, x in weights.items() if k.startswith(prefix)}
+    averages = tuple(x for x in whole if x != prefix)
+    weights = {name.removeprefix(prefix): x for name, x in weights.items()
+               if name.startswith(prefix) and not name.startswith(averages)}  # fmt: skip
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"{origin} is of another model: it lacks {lost[0]} "
                         f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
+    if extra := [k for k, x in weights.items() if k not in expected and isinstance(x, Tensor)]:
+        raise UserError(f"{origin} is of another model: it has {extra[0]} ({len(extra)} such): "
+                        "give --kwargs, or a function that attaches it as --class")  # fmt: skip
     with convert_user_errors(RuntimeError, prefix=f"{origin} is of another model: "):
         network.load_state_dict({name: weights[name] for name in expected})
 

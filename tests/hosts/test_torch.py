@@ -147,3 +147,5 @@ def test_functions_of_tokens_see_the_padding_in_both_layouts():
         with pytest.raises(ValueError, match=r"FeatScale at .* does not see attn_mask"):
             model(src, mask=CAUSAL)
     attach(build_encoder(), tokens=LayerScale, position="norms")
+    with pytest.warns(UserWarning, match="FeatScale mixes future tokens or padding"):
+        attach(nn.Sequential(nn.LayerNorm(12)), tokens=FeatScale, position="norms")

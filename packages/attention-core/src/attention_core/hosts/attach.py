@@ -5,6 +5,7 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
+import warnings
 from collections.abc import Callable
 from functools import cache
 from itertools import chain
@@ -37,6 +38,7 @@ from attention_core.hosts.selection import (
     check_layers,
     check_wrappers,
     find_projections,
+    is_known_attention,
     select_layers,
     self_attention_modules,
     warn_unsupported_attention,
@@ -100,7 +102,7 @@ def attach(
     Raises:
         ValueError: for a model without known attention or in a wrapper, for `layers` or a `where`
             that selects nothing, for a place that is taken or missing, and for `tokens` that would
-            leak future tokens or padding.
+            leak future tokens or padding; a warning where "norms" are of unknown attention.
         TypeError: for a factory that makes another kind of mechanism.
     """
     check_models("attach", model=model)
@@ -289,6 +291,13 @@ def _make_tokens(
                 leak = "padding or future"
             name = type(part).__name__
             raise ValueError(f"{reason}, so {name} would leak {leak} tokens: {ONLY_LAYERSCALE}")
+    is_known = pads_tokens or any(map(is_known_attention, model.modules()))
+    if position == "norms" and not is_known and not isinstance(part, LayerScale):
+        warnings.warn(
+            f"the norms of {type(model).__name__} see no mask: if its attention is causal or "
+            f"padded, {type(part).__name__} mixes future tokens or padding",
+            stacklevel=3,  # the caller of `attach`
+        )
     return made
 
 

@@ -29,7 +29,7 @@ from attention_core.hosts.attach import Model, attach
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.model_card import format_card
 from attention_core.hosts.restoration import restore_model
-from attention_core.hosts.selection import is_known_attention, self_attention_modules
+from attention_core.hosts.selection import Where, is_known_attention, self_attention_modules
 from attention_core.mechanism import find_arguments
 
 # the field of a config that describes what is attached
@@ -78,13 +78,17 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
 
 
 def load_mechanism(
-    model: Model, folder: str | os.PathLike[str], trust: Collection[str] | str = ()
+    model: Model,
+    folder: str | os.PathLike[str],
+    trust: Collection[str] | str = (),
+    where: Where | None = None,
 ) -> Model:
     """Attach to a model what `save_mechanism` wrote, in place, with its weights.
 
     `folder` may be the name of a repository on the hub of huggingface: "user/name". After any
     exception the model is as it was. `trust` names the classes, as `package.Class`, that may be
-    imported besides those of attention_core.
+    imported besides those of attention_core. `where` names the class of the layers, as in `attach`,
+    in place of the saved model's.
 
     >>> import tempfile
     >>> from attention_core import GFSA, attach
@@ -108,6 +112,8 @@ def load_mechanism(
             if not (Path(folder) / name).is_file():
                 raise ValueError(f"{folder} has no {name}: give a folder that save_mechanism wrote")
         groups = json.loads((Path(folder) / DESCRIPTION).read_text(encoding="utf-8"))["groups"]
+        if where is not None:
+            groups = [g if "tokens" in g else g | {"where": where} for g in groups]
         weights = [*model.parameters()] if any("reparam" in group for group in groups) else []
         with restore_model(model, weights, only_on_error=True), torch.no_grad():
             attach_groups(model, groups, str(folder), trust)
@@ -172,7 +178,7 @@ def convert_errors(source: str) -> Iterator[None]:
         raise ValueError(f"{source} describes no mechanism of this model: {reason}") from error
 
 
-def _find_layers(model: nn.Module, where: str | None) -> list[Any]:
+def _find_layers(model: nn.Module, where: Where | None) -> list[Any]:
     """Return the layers that `attach` counts with this `where`, filtered already or not."""
     found = [module for module, _ in self_attention_modules(model, where)]
     return [module for module in found if where is not None or is_known_attention(module)]
@@ -285,7 +291,7 @@ def _make_factory(part: dict[str, Any], source: str, trust: Collection[str]) -> 
     home, _, class_name = name.rpartition(".")
     part_class = getattr(import_module(home), class_name, None)
     if not (isinstance(part_class, type) and issubclass(part_class, nn.Module)):
-        raise ValueError(f"{name} is no filter or function of tokens")
+        raise ValueError(f"{name} is no filter or function of tokens: import it in {home} first")
     make = partial(part_class, **part["init_args"])
     if "dropout_mask" not in part:
         return make

@@ -101,7 +101,7 @@ def diagnose_models(
         console.print(note, markup=False, highlight=False, soft_wrap=True)
         network, batches, said = load_model(name, paths, samples, trusted, **source)
         batch, mask = next(batches)
-        for label, part in _attach_each(name, network, attached, trusted):
+        for label, part in _attach_each(name, network, attached, trusted, where or None):
             report = diagnose_network(label, part, batch, mask, skipped, options)
             if any(note.startswith(RANDOM) for note in said):
                 inputs = "" if paths else " and the inputs synthetic"
@@ -169,17 +169,20 @@ def mask_prefix(
     raise UserError(f"--skip={','.join(skipped)}: {report.model} has no such token in its layers")
 
 
-def _attach_each(name: str, network: Any, attached: list[str], trusted: list[str]) -> Any:
+def _attach_each(
+    name: str, network: Any, attached: list[str], trusted: list[str], where: str | None
+) -> Any:
     """Yield the model, and then the model with each mechanism."""
     yield name, network
     for mechanism in attached:
         made = MECHANISMS.get(mechanism)
         with convert_user_errors(ValueError, prefix=f"--attach={mechanism}: "):
             if Path(mechanism).exists():
-                load_mechanism(network, mechanism, trusted)
+                load_mechanism(network, mechanism, trusted, where)
             elif made is None:
                 raise ValueError(f"it is no file, and none of {', '.join(MECHANISMS)}")
             else:
-                attach(network, **{"tokens" if mechanism in _TOKENS else "filter": made})
+                slot = "tokens" if mechanism in _TOKENS else "filter"
+                attach(network, **{slot: made}, where=where)
         yield f"{name} + {Path(mechanism).stem}", network
         attention_core.detach(network)

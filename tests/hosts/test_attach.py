@@ -5,10 +5,12 @@ from functools import partial
 import pytest
 import torch
 from attention_core import AGF, GFSA, Plain, attach, detach
+from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.hosts.selection import select_layers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.testing import assert_close
 
 from tests.hosts.helpers import OwnAttention
@@ -130,6 +132,10 @@ def test_wrapped_models_are_refused(tmp_path):
         with pytest.raises(ValueError, match="DistributedDataParallel wraps the model already"):
             attach(wrapped, GFSA, where=OwnAttention)
         attach(nn.DataParallel(build()), GFSA, where=OwnAttention)  # it copies at each pass
+        sharded = fully_shard(attach(build(), partial(GFSA, wK=0.7), where=OwnAttention))
+        save_mechanism(sharded, tmp_path)
+        again = load_mechanism(build(), tmp_path)
+        assert again[0].filter.wK.tolist() == [pytest.approx(0.7)] * 3
     finally:
         torch.distributed.destroy_process_group()
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))

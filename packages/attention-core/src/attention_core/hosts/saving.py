@@ -59,13 +59,13 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
                 f"{part['class_path']} has arguments that no file can describe, or differs between "
                 "layers: store each argument under an attribute of its name"
             )
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    # clones: shared weights appear under every layer
+    # clones: shared weights appear under every layer; a rank of FSDP holds a part of a tensor
     states = {
-        key: t.detach().cpu().contiguous().clone()
+        key: getattr(t, "full_tensor", t.detach)().detach().cpu().contiguous().clone()
         for key, t in _list_tensors(model, groups).items()
     }
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
     import_module("safetensors.torch").save_file(states, path / WEIGHTS)
     groups = [group | {"num_layers": _count_layers(model, group)} for group in groups]
     described = {"model": type(model).__name__, "groups": groups}

@@ -62,10 +62,13 @@ def test_recordings_of_a_csv_file(root: Path) -> None:
         WavFolder(index="mine/list.csv").read_utterances()
 
 
-def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path) -> None:
+def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) -> None:
     (root / "mine.csv").write_text("text,more,label\n" + 2 * "a b,c d,good\nb a,d c,bad\n")
     (root / "named.txt").write_text("one\ttwo\n\nthree\tfour\n")
     data = CsvText(file="mine.csv", pair_column="more", vocab_size=64)
+    for data.max_length in (7, 6):  # [CLS] a b [SEP] c d [SEP] is cut once
+        data.encode(data.train_examples)
+    assert capsys.readouterr().err.count("texts are cut after data.max_length=6 tokens") == 1
     names, split = data.read_files([root / "named.txt"])
     assert (names, len(split)) == (["one\ttwo", "three\tfour"], 2)
     assert data.label_names == ["bad", "good"]

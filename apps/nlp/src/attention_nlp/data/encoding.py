@@ -1,5 +1,6 @@
 """Encode texts and pairs of texts as padded batches of token ids."""
 
+import sys
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ class Example(NamedTuple):
 def encode_texts(
     examples: Sequence[Example], tokenizer: PreTrainedTokenizerFast, max_length: int
 ) -> list[tuple[list[int], list[int], float | int]]:
-    """Encode examples as (ids, types, target); a pair is one sequence."""
+    """Encode examples as (ids, types, target); a pair is one sequence. Say where many are cut."""
     pairs = [example.pair for example in examples]
     encoded = tokenizer(
         [example.text for example in examples],
@@ -35,6 +36,9 @@ def encode_texts(
     )
     if empty := [i for i, ids in enumerate(encoded["input_ids"], 1) if not ids]:
         raise UserError(f"text {empty[0]} of {len(examples)} has no token: leave it out")
+    if 20 * (cut := sum(bool(x.overflowing) for x in encoded.encodings or ())) > len(examples):
+        text = f"{cut} of {len(examples)} texts are cut after data.max_length={max_length} tokens"
+        print(f"note: {text}", file=sys.stderr)
     targets = [example.target for example in examples]
     return list(zip(encoded["input_ids"], encoded["token_type_ids"], targets, strict=True))
 

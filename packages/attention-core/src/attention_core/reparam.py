@@ -137,6 +137,8 @@ class EigenSpectrum(Mechanism):
             output.__class__ = parametrize.type_before_parametrizations(output)
             del output.parametrizations
             output.register_parameter("weight", nn.Parameter(weight, trained))
+            # behind the weight again: optimizers tell parameters by their order
+            output._parameters["bias"] = output._parameters.pop("bias")
         else:
             parametrize.remove_parametrizations(output, "weight")
         self.tied = ()

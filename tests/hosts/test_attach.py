@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from attention_core import AGF, GFSA, Plain, attach, detach
+from attention_core import AGF, GFSA, EigenSpectrum, Plain, attach, detach
 from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.hosts.selection import select_layers
 from hypothesis import given
@@ -87,7 +87,9 @@ def test_a_mechanism_is_named_by_text(given):
 def test_attach_logs_what_it_attached(caplog):
     with caplog.at_level("INFO", logger="attention_core"):
         attach(build(3), GFSA, "1:", where=OwnAttention)
-    (line,) = caplog.messages
+        attach(nn.MultiheadAttention(8, 2), reparam=EigenSpectrum)
+    line, last = caplog.messages
+    assert last.endswith("8 new parameters, 8 of them trained")
     path = "tests.hosts.helpers.OwnAttention"
     assert line == (
         f"attached GFSA to 2 of 3 attention layers ({path}) of Sequential: 6 new parameters, "

@@ -75,6 +75,10 @@ def test_a_subclass_that_keeps_the_forward_of_torch_is_filtered():
     own.__class__ = kind = type("Own", (nn.MultiheadAttention,), {})
     attach(own, GFSA).filter = layer.filter
     assert torch.equal(copy.deepcopy(own)(x, x, x)[0], layer(x, x, x)[0])
+    nn.utils.parametrizations.weight_norm(own, "in_proj_weight")
+    with pytest.raises(ValueError, match="made after attach, as by a parametrization"):
+        detach(own)
+    nn.utils.parametrize.remove_parametrizations(own, "in_proj_weight")
     assert type(detach(own)) is kind
 
 

@@ -206,7 +206,8 @@ def _log_attached(
     names = {type(part).__name__ for part in parts if not isinstance(part, Plain)}
     paths = sorted({find_import_path(module) for module, _ in selected})
     where = f"{len(selected)} of {num_layers} attention layers ({', '.join(paths)})"
-    weights = {id(weight): weight for part in parts for weight in part.parameters()}
+    psis = [part.psi for part in parts if isinstance(part, reparam.EigenSpectrum)]
+    weights = {id(weight): weight for weight in chain(psis, *(p.parameters() for p in parts))}
     trained = {id(part.get_parameter(name)) for part in parts for name in part.trained_names}
     logger.info(
         "attached %s to %s of %s: %d new parameters, %d of them trained",
@@ -214,7 +215,7 @@ def _log_attached(
         where if selected else "the norms",
         type(model).__name__,
         sum(weight.numel() for weight in weights.values()),
-        sum(weights[key].numel() for key in trained),
+        sum(weights[key].numel() for key in trained.union(map(id, psis))),
     )
 
 
@@ -246,11 +247,14 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 def detach(model: Model) -> Model:
     """Remove every mechanism from a model, in place: the host's classes, its parameters.
 
-    A reparameterised projection keeps the weight that it last had.
+    A reparameterised projection keeps the weight that it last had, as a parameter that no optimizer
+    has. Raises ValueError where something else changed the class of a layer since.
     """
     check_models("detach", model=model)
-    remove_tokens(model)
     filtered: list[Any] = [module for module in model.modules() if isinstance(module, Filtered)]
+    if changed := [type(m).__name__ for m in filtered if "host_class" not in vars(type(m))]:
+        raise ValueError(f"{changed[0]} was made after attach, as by a parametrization: undo that")
+    remove_tokens(model)
     for module in filtered:
         for spectrum in vars(module).pop("spectrum", ()):
             spectrum.untie()

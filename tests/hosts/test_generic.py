@@ -170,6 +170,8 @@ WHERE = {
 @pytest.mark.parametrize("where", WHERE.values(), ids=WHERE)
 def test_where_names_a_class_of_ones_own(where):
     model, x = make_own(), torch.randn(2, 7, 12)
+    model[2].gain = nn.Parameter(torch.ones(1))
+    nn.utils.parametrize.register_parametrization(model[2], "gain", nn.Identity())
     expected = model(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # about a class that is filtered in part

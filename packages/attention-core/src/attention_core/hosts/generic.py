@@ -14,7 +14,7 @@ from attention_core.hosts.adapter import (
     find_active,
     find_num_heads,
 )
-from attention_core.hosts.hook_points import find_import_path
+from attention_core.hosts.hook_points import find_class_path, find_import_path
 from attention_core.hosts.interception import FilterMap
 from attention_core.hosts.known_classes import HEAD_AXIS, KERNEL_CLASSES, KNOWN_CLASSES
 
@@ -69,7 +69,7 @@ class FilteredForward(Filtered):
 @cache
 def make_generic_adapter(host_class: Any, base: Any = FilteredForward) -> type[FilteredForward]:
     """Return the adapter of a class."""
-    path = f"{host_class.__module__}.{host_class.__qualname__}"
+    path = find_class_path(host_class)
     known = KNOWN_CLASSES.get(path)
     axis = HEAD_AXIS if known is None else known.head_axis
     body = {"host_class": host_class, "head_axis": axis, "is_known": known is not None}

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from attention_core.mechanism import find_allowed_tokens
 from attention_core.tokens.layerscale import LayerScale
@@ -57,7 +58,13 @@ def find_host_class(module: nn.Module) -> Any:
 
 def find_import_path(module: nn.Module) -> str:
     """Return the import path of the host's class of a module."""
-    host_class = find_host_class(module)
+    return find_class_path(find_host_class(module))
+
+
+def find_class_path(host_class: Any) -> str:
+    """Return the import path of a class, or of that which torch parametrised."""
+    if host_class.__module__ == parametrize.__name__:
+        host_class = host_class.__base__
     return f"{host_class.__module__}.{host_class.__qualname__}"
 
 

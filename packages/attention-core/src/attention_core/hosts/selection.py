@@ -125,10 +125,10 @@ def make_selector(where: Where) -> Callable[[nn.Module], bool]:
         raise TypeError(f"where must be a class, its name or a function of a module, got {where!r}")
 
     def is_named(module: nn.Module) -> bool:
-        host_class = find_host_class(module)
-        if isinstance(where, str):
-            return where in (host_class.__name__, find_import_path(module))
-        return issubclass(host_class, where) if isinstance(where, type) else bool(where(module))
+        if isinstance(where, type):
+            return issubclass(find_host_class(module), where)
+        path = find_import_path(module)
+        return where in (path, path.rpartition(".")[2]) if isinstance(where, str) else where(module)
 
     return is_named
 
@@ -173,11 +173,11 @@ def find_unknown_attention(model: nn.Module) -> dict[str, nn.Module]:
 def warn_unsupported_attention(model: nn.Module) -> None:
     """Warn of attention classes in a model that have no adapter."""
     # a class that `where` named; `layers` may have left out some of its modules
-    chosen = {find_host_class(m) for m in model.modules() if isinstance(m, Filtered)}
+    chosen = {find_import_path(m) for m in model.modules() if isinstance(m, Filtered)}
     names = {
         type(m).__name__
         for m in find_unknown_attention(model).values()
-        if type(m) not in chosen or has_square_map(m) is False
+        if find_import_path(m) not in chosen or has_square_map(m) is False
     }
     if names:
         warnings.warn(

@@ -123,7 +123,8 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
     r"""Collect the terms that the kernels of a model add to the loss, in the passes inside.
 
     Each kernel with a `penalty(operator)` yields one scalar per forward pass. The papers add the
-    mean over layers to the loss.
+    mean over layers to the loss. Checkpoint layers by `use_reentrant=False`: the other kind gives
+    the terms no gradient.
 
     Source: eq. 12 of https://arxiv.org/abs/2505.08516
 

@@ -39,7 +39,8 @@ class FeatScale(Mechanism):
     def forward(self, z: Tensor, mask: Tensor | None = None) -> Tensor:
         """Scale the output of attention, after its projection."""
         check_tokens("FeatScale", z, self.s.numel(), mask)
-        s, t = self.gain * self.s.to(z.dtype), self.gain * self.t.to(z.dtype)
-        dc = masked_mean(z, None if mask is None else mask.unsqueeze(-2))
+        s, t = self.s.to(z.dtype), self.t.to(z.dtype)
+        # a parameter times a number has no export to ONNX
+        dc = self.gain * masked_mean(z, None if mask is None else mask.unsqueeze(-2))
         # z + s DC + t (z - DC): 1 + t would be rounded to 1 in half precision where t is small
-        return torch.addcmul(z + dc * (s - t), z, t)
+        return torch.addcmul(z + dc * (s - t), z, t, value=self.gain)

@@ -70,6 +70,7 @@ def test_slots_refuse_mechanisms_of_another_kind(slot, make, reason):
 
 Q = torch.zeros(2, 3, 7, 4)
 X = torch.zeros(2, 7, 12)
+RAGGED = torch.nested.nested_tensor([X[0], X[1, :5]])
 A = torch.full((2, 3, 7, 7), 1 / 7)
 BAD = torch.ones(2, 6, dtype=torch.bool)
 SHAPES: list[tuple[Any, type[Exception], str]] = [
@@ -81,6 +82,7 @@ SHAPES: list[tuple[Any, type[Exception], str]] = [
     (lambda: LowRank(Q, Q[..., :2]), ValueError, "(2, 3, 7, 4) and (2, 3, 7, 2)"),
     (lambda: Diagonal(torch.zeros(3), dc=3), ValueError, "Diagonal.dc must be a whole number from"),
     (lambda: SelfAttention(12, 3)(X, BAD), ValueError, "got the shape (2, 6) of torch.bool"),
+    (lambda: SelfAttention(12, 3)(RAGGED), ValueError, "SelfAttention takes no nested tensor: pad"),
     (lambda: SelfAttention(12, 3)(X, A[..., :6]), ValueError, "got a mask of shape (2, 3, 7, 6)"),
     (lambda: AttnScale(3, False)(Softmax(Q, Q, None, True), Q), ValueError, "cannot be causal"),
     (lambda: AttnScale(3, False)(Softmax(Q, Q, torch.eye(7) > 0), Q), ValueError, "keys alone"),

@@ -78,6 +78,8 @@ def check_tensors(owner: str, ndim: int, /, **values: Any) -> None:
 def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
     """Check that tokens are (B, N, dim), and that a mask of theirs is boolean (B, N)."""
     check_tensors(owner, 3, tokens=x)
+    if x.is_nested:
+        raise ValueError(f"{owner} takes no nested tensor: pad it, and give the mask of its tokens")
     if x.ndim != 3 or x.shape[2] != dim:
         raise ValueError(
             f"{owner} takes tokens (batch, tokens, {dim}), got the shape {tuple(x.shape)}"

@@ -2,11 +2,13 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from attention_core import AttnScale, diagnose
+from attention_core.diagnosis.report import number_layers
 from torch import nn
 
 from tests.hosts.coding_styles import DEPTH, DIM, HEADS, STYLES, B, Base, Cross, N, Parallel, Torch
@@ -194,3 +196,5 @@ def test_the_layers_of_a_decoder_are_numbered_apart():
     assert "The encoder" in report.verdict
     assert "The decoder" in report.verdict
     assert "dec 0" in str(report)
+    streams = [replace(report.layers[0], stack=f"stream {i}") for i in (0, 1)]
+    assert [*number_layers(streams).values()] == ["s0 0", "s1 0"]

@@ -231,7 +231,8 @@ def number_layers(layers: list[LayerDiagnosis]) -> dict[tuple[str, int], str]:
     """Return the number of each stack and index, with the stack's name if there are several."""
     places = [(x.stack, x.index) for x in layers]
     has_stacks = len(dict(places)) > 1
-    return {(name, i): f"{name[:3]} {i}" if has_stacks else str(i) for name, i in places}
+    names = {name: name.replace("stream ", "s")[:3] for name, _ in places}
+    return {(name, i): f"{names[name]} {i}" if has_stacks else str(i) for name, i in places}
 
 
 def _format_table(layers: list[LayerDiagnosis]) -> list[str]:

@@ -44,7 +44,8 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     """Write what is attached to a model, its weights and its layers, without the model's own.
 
     `huggingface_hub.upload_folder` shares the folder, which has a model card, unless it has a
-    README.md of yours. An EigenSpectrum writes the value projections too, which training moves.
+    README.md of yours. An EigenSpectrum writes the value projections too, which training moves. A
+    part that layers share becomes one of each, with equal weights.
     """
     check_models("save_mechanism", model=model)
     groups = describe_mechanisms(model)

@@ -64,9 +64,11 @@ def test_the_last_epoch_is_scored_beside_the_best(finished: Run) -> None:
 
 
 def test_a_run_without_validation_and_logger_is_scored_where_it_ended(tmp_path) -> None:
-    run = fit(tmp_path, "--trainer.limit_val_batches=0", "--trainer.logger=false")
+    words = "--trainer.logger=false", "--model.weights_source=random"
+    run = fit(tmp_path, "--trainer.limit_val_batches=0", *words)
     assert not any(run.folder.rglob("events.out.*"))
     assert run.read_result()["best_epoch"] is None
+    assert run.read_result()["weights_source"] == "random"
     ended = compute_test_loss(run.checkpoint_folder / "step=8.ckpt", 4)
     assert run.read_result()["metrics"]["test/loss"] == pytest.approx(ended, rel=1e-5)
     assert run.find_test_checkpoint() == run.checkpoint_folder / "step=8.ckpt"

@@ -47,6 +47,7 @@ def test_metrics_stay_in_single_precision() -> None:
     module = Classifier(3)
     module.mean = MeanMetric()
     assert module.to(torch.bfloat16).mean.mean_value.dtype == module.mean.dtype == torch.float32
+    module.to_empty(device="cpu")
 
 
 @pytest.mark.parametrize("dropout_mask", ["shared", "filtered", None])

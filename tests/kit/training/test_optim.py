@@ -207,5 +207,5 @@ def test_an_epoch_is_as_long_as_the_trainer_says_whatever_ends_the_run():
     trainer.fit_loop = SimpleNamespace(setup_data=lambda: None)
     optim.build_lr_scheduler(optim.EpochCosineSchedule(warmup=0), optimizer, trainer)
     trainer.estimated_stepping_batches = math.inf
-    with pytest.raises(UserError, match="of data with a length"):
+    with pytest.raises(UserError, match="where the data has a length"):
         optim.build_lr_scheduler(optim.ConstantSchedule(), optimizer, trainer)

@@ -102,7 +102,7 @@ class GraphRegressor(AttentionModule):
         """Compute the absolute error in units of the targets' deviation, plus the penalties."""
 
         def compute_error() -> Tensor:
-            predicted, target = self(batch), torch.as_tensor(batch.y, device=self.device)
+            target, predicted = torch.as_tensor(batch.y, device=self.device), self(batch)
             self.maes["of_train"].update(predicted.detach(), target)
             return F.l1_loss(predicted, target) / self.std
 

@@ -90,7 +90,15 @@ class AppCLI(LightningCLI):
 
     def parse_fit(self, args: Sequence[str]) -> None:
         """Parse the arguments of `fit` again, by the parser that is there."""
+        self.refuse_linked(args)
         self.config = Namespace(subcommand="fit", fit=self.subparser.parse_args([*args]))
+
+    def refuse_linked(self, args: Sequence[str]) -> None:
+        """Raise UserError for an option that another one sets, which would replace it."""
+        given = [argument.partition("=")[0].replace("init_args.", "") for argument in args]
+        for key, target in self.linked.items():
+            if (name := "--" + target.replace("init_args.", "")) in given:
+                raise UserError(f"{name}: --{key} sets it")
 
     def subcommands(self) -> dict[str, set[str]]:  # type: ignore[override]  # Lightning's is static
         """Return the given subcommand, else all: building a parser for each takes time."""
@@ -123,10 +131,9 @@ class AppCLI(LightningCLI):
                 cast(ConfigParser, each).own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
-        given = [a.partition("=")[0].replace("init_args.", "") for a in self.arguments]
-        for key, target in {"seed_everything": "data.init_args.seed", **links_from_model}.items():
-            if (name := "--" + target.replace("init_args.", "")) in given:
-                raise UserError(f"{name}: --{key} sets it")  # the link would replace it
+        self.linked = {"seed_everything": "data.init_args.seed", **links_from_model}
+        self.refuse_linked(self.arguments)
+        for key, target in self.linked.items():
             parser.link_arguments(key, target)
         for source, target in links.items():
             ends = f"data.{source}", f"model.{target}"  # a number of numpy or torch is unwrapped

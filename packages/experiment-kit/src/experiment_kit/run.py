@@ -192,18 +192,18 @@ class Run:
 
         It is no part of the hash: a run may move to another machine before its data is there.
         """
-        found = {**self.check_data(paths), "names": names}
+        found = {**self.check_data(paths), "vocabulary": names}
         run_files.write_atomically(self.folder / "data.json", json.dumps(found) + "\n")
 
     def check_names(self, found: Mapping[str, Sequence[str]]) -> bool:
         """Return True if names were recorded; raise UserError if they are others now."""
         known = run_files.read_mapping(self.folder / "data.json", "delete it") or {}
-        for kind, names in known.get("names", {}).items():
+        for kind, names in known.get("vocabulary", {}).items():
             for old, new in zip_longest(names, found.get(kind, ())):
                 if old != new:
                     text = f"{self.folder} was trained with other {kind}, {old!r} and not {new!r}"
                     raise UserError(f"{text}: restore the data, or train anew on it")
-        return bool(known.get("names"))
+        return bool(known.get("vocabulary"))
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:
         """Describe the data; raise UserError if the run has begun or finished with other data."""

@@ -46,7 +46,9 @@ class CsvMolecules(GraphData):
     def stores(self) -> dict[str, GraphStore]:
         """The three splits, the same in both protocols."""
         if self.val_fraction != 0.1:
-            raise ValueError("data.val_fraction: a tenth of these molecules validates, always")
+            raise ValueError(
+                "data.val_fraction: a tenth of these molecules validates: leave it out"
+            )
         (path,) = self.list_data_files()
         records = partial(read_csv_rows, path, *self.columns)
         source = MoleculeSource(self.cache_name, (path,), records, featurize_row)

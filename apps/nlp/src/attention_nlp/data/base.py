@@ -23,8 +23,9 @@ TOKENIZERS = Path("runs/tokenizers")
 class LanguageData(datamodule.SplitDataModule):
     """Texts as batches of ids, mask, types and target; a subclass finds and reads the data set.
 
-    A subclass sets `DATASETS` and `num_labels` and defines `find_split` and `read_split`; it may
-    override `encode_examples` and `collate_items`. `LINKED_SIZES` are linked to the model.
+    A subclass sets `DATASETS` and `label_names` or `num_labels`, and defines `find_split` and
+    `read_split`; it may override `encode_examples` and `collate_items`. `LINKED_SIZES` are linked
+    to the model.
 
     Protocol `validation` holds a stratified `val_fraction` of the training texts out to select the
     epoch and scores the official development set once, as the labels of the benchmarks' test sets

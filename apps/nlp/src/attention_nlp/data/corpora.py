@@ -193,7 +193,6 @@ class Corpus(LanguageData):
         blank_lines: Keep blank lines.
     """
 
-    num_labels = 1
     has_answers = False
     DATASETS: ClassVar[Mapping[str, CorpusFiles]] = CORPORA
     FILE_SPLITS = ("train", "valid", "test")

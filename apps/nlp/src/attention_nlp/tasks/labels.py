@@ -150,6 +150,8 @@ class Classification(_TextTask):
 class Regression(_TextTask):
     """Predict a number; the loss is the squared error, the score Spearman's correlation.
 
+    The precisions bf16-true and 16-true round the targets: take bf16-mixed.
+
     Source: https://gluebenchmark.com/tasks (STS-B)
     """
 

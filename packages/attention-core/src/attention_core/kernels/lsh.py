@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from attention_core.operators import LinearMap
+from attention_core.operators.base import check_values
 
 
 class LSHChunks(NamedTuple):
@@ -91,5 +92,6 @@ class LSHOperator(LinearMap):
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Attend in each round, and sum over the rounds."""
+        check_values(v, self.like.shape[-2])
         y = self.weights.to(v.dtype) @ self.chunks.pair_chunks(self.chunks.gather_tokens(v))
         return self.chunks.scatter_slots(y * self.share.to(v.dtype)).sum(2)[:, :, : v.shape[2]]

@@ -29,8 +29,8 @@ from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_mapping
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
-_HIGHER = "(?<![a-z])(accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall)"
-_LOWER = "(?<![a-z])(loss|error|wer|cer|mae|perplexity|bits)"  # wer, but not that of answer
+_HIGHER = "accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall"
+_LOWER = "loss|error|perplexity|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # not of answer
 MARKED = (
     "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
     "seeds or more) overlaps that of no other method."

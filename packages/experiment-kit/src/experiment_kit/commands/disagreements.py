@@ -73,7 +73,7 @@ def list_disagreements(
 def answer_split(folder: Path, split: str, trust: list[str] | str) -> list[tuple[str, Any, Any]]:
     """Return input, target and answer of the samples of a split, by the best epoch of a run."""
     model, data = load_best_epoch(folder, trust, strict=True)
-    if not hasattr(data, "describe_inputs"):
+    if not (hasattr(data, "describe_inputs") and hasattr(data, "list_targets")):
         raise UserError(f"{type(data).__name__} must define describe_inputs and list_targets")
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()

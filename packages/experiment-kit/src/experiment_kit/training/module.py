@@ -80,9 +80,9 @@ class AttentionModule(LightningModule, ABC):
         self.decay_norm_and_bias, self.schedule = decay_norm_and_bias, schedule
         self.learning_rate: float | None = None  # set by Tuner.lr_find, else that of the optimizer
 
-    def _apply(self, *args: Any) -> Any:
+    def _apply(self, *args: Any, **options: Any) -> Any:
         """Keep metrics in single precision: in half, a sum ends at 256 times what is added."""
-        super()._apply(*args)
+        super()._apply(*args, **options)
         for part in self.modules():
             if isinstance(part, Metric) and part.dtype.itemsize < 4:
                 part._apply(lambda x: x.float() if x.is_floating_point() else x)

@@ -75,7 +75,7 @@ def build_lr_scheduler(schedule: "Schedule", optimizer: Optimizer, trainer: Any)
     with convert_user_errors(ValueError, prefix="trainer: "):  # val_check_interval beyond an epoch
         steps = trainer.estimated_stepping_batches
     if not 0 < steps < math.inf:
-        raise UserError("trainer: max_epochs (of data with a length) or max_steps must be above 0")
+        raise UserError("trainer: set max_steps above 0, or max_epochs where the data has a length")
     if trainer.num_training_batches == math.inf:  # not counted yet with max_epochs=-1
         trainer.fit_loop.setup_data()
     length = trainer.num_training_batches / trainer.accumulate_grad_batches

@@ -104,7 +104,7 @@ CALLBACKS = "lightning.pytorch.callbacks"
      "init_args: {start_divisor: -1}}", "model.schedule.start_divisor must be"),
     ("--trainer.val_check_interval=1000", "`val_check_interval` (1000) must be less than"),
     ("--trainer.limit_train_batches=0", "limit_train_batches must be above 0, got 0"),
-    ("--trainer.max_epochs=-1", "max_epochs (where the data has a length) or max_steps must be"),
+    ("--trainer.max_epochs=-1", "set max_steps above 0, or max_epochs where the data has a"),
     ("--checkpoint.every_n_steps=-1", "checkpoint.every_n_steps: "),
     (f"--trainer.callbacks=[{{class_path: {CALLBACKS}.EarlyStopping, "
      "init_args: {monitor: none}}]", "trainer.callbacks: Early stopping conditioned on metric"),

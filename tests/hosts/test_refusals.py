@@ -43,7 +43,7 @@ def quantise() -> nn.Module:
 
 
 NO_KERNEL, NO_REPARAM = "has no place for a kernel", "has no place for a reparameterisation"
-NOT_SQUARE, PLAIN = "map is not square", "only attention that stays Plain"
+NOT_SQUARE, PLAIN = "a map that is not square", "only attention that stays Plain"
 NO_PLACE, NO_MASK = "no place for tokens at position", "norms of .* see no mask.*padding or future"
 # a model, the options of attach, and what is said
 REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [

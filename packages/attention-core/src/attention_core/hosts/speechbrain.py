@@ -19,7 +19,6 @@ from attention_core.hosts.adapter import (
     form_filtered_map,
 )
 from attention_core.hosts.hook_points import HookPoint, HostLibrary
-from attention_core.hosts.torch import FilteredMultiheadAttention, merge_masks
 from attention_core.operators import Host, Softmax, allowed_pairs
 
 
@@ -36,7 +35,10 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
     @classmethod
     def count_heads(cls, module: Any) -> int:
         """Return the number of heads of the torch attention that the host wraps."""
-        return FilteredMultiheadAttention.count_heads(module.att)
+        att = module.att
+        if getattr(att, "bias_k", None) is not None or getattr(att, "add_zero_attn", False):
+            raise ValueError("an attention with keys of its own has a map that is not square")
+        return att.num_heads
 
     def forward(
         self,
@@ -51,9 +53,15 @@ class FilteredSpeechAttention(Filtered, MultiheadAttention):
         """Attend as speechbrain does, with the filter between the map and the values."""
         att = self.att
         check_self_attention(query, key, value)
+        bias, ignored = _split_masks(attn_mask, key_padding_mask, att.num_heads)
+        added, _ = _split_masks(pos_embs, None, att.num_heads)
+        if added is not None:
+            bias = added if bias is None else bias + added
+        mask = bias
+        if ignored is not None:
+            mask = ~ignored if bias is None else bias.masked_fill(ignored, -torch.inf)
         qkv = F.linear(query, att.in_proj_weight, att.in_proj_bias)
         q, k, v = qkv.view(*query.shape[:2], 3, att.num_heads, att.head_dim).permute(2, 0, 3, 1, 4)
-        mask = merge_masks([attn_mask, pos_embs], key_padding_mask, q)
         A = Softmax(q, k, mask, dropout=att.dropout if self.training else 0.0)
         y = att.out_proj(self.filter(A, v).transpose(1, 2).flatten(2))
         maps = form_filtered_map(self.filter, A).mean(1) if return_attn_weights else None

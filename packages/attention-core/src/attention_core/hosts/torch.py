@@ -5,7 +5,6 @@ open_clip's towers use it. Dropout acts on the map, as in torch. A row without a
 where torch gives NaN.
 """
 
-from collections.abc import Sequence
 from functools import reduce
 from operator import add, or_
 from typing import Any
@@ -77,7 +76,7 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
             raise ValueError("is_causal is a hint on attn_mask, as in torch: give the mask too")
         q, k, v = self._project_inputs(query, key, value)
         dropout = self.dropout if self.training else 0.0
-        mask = merge_masks([attn_mask], key_padding_mask, q)
+        mask = _merge_masks(attn_mask, key_padding_mask, q)
         if self.kernel is not None:
             A: Any = apply_kernel(self.kernel, (q, k), self._batch(query), mask, is_causal)
         elif is_causal and key_padding_mask is None and not need_weights:
@@ -110,16 +109,14 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         return x.unsqueeze(0) if x.ndim == 2 else x if self.batch_first else x.transpose(0, 1)
 
 
-def merge_masks(pairs: Sequence[Tensor | None], padding: Tensor | None, q: Tensor) -> Tensor | None:
+def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
     """Return one mask that broadcasts to (B, H, N, N): True where allowed, or added."""
-    masks = [
-        mask.reshape(-1, q.shape[1] if mask.ndim == 3 else 1, *mask.shape[-2:])
-        for mask in pairs
-        if mask is not None
-    ]
+    masks = []
+    if attn_mask is not None:
+        heads = q.shape[1] if attn_mask.ndim == 3 else 1
+        masks.append(attn_mask.reshape(-1, heads, *attn_mask.shape[-2:]))
     if padding is not None:
         masks.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
-    masks = [mask if mask.is_floating_point() else mask.bool() for mask in masks]  # as of bytes
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(or_, masks) if masks else None
     # the logarithm of an allowed pair is 0, that of another one -inf

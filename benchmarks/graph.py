@@ -80,8 +80,7 @@ def build_step(method: str, case: Case, batch: Batch, dropout: float, device: st
     model = Graphormer(case.config, build_attention, dropout, dropout).to(device).train()
     set_wK(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    target = torch.as_tensor(batch.y, device=device)
-    return build_train_step(lambda: F.l1_loss(model(batch).float(), target), optimizer, device)
+    return build_train_step(lambda: F.l1_loss(model(batch).float(), batch.y), optimizer, device)
 
 
 def measure_training(case: Case, device: str, seconds: float) -> Table:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
 from experiment_kit.errors import convert_user_errors
@@ -102,7 +101,7 @@ class GraphRegressor(AttentionModule):
         """Compute the absolute error in units of the targets' deviation, plus the penalties."""
 
         def compute_error() -> Tensor:
-            target, predicted = torch.as_tensor(batch.y, device=self.device), self(batch)
+            target, predicted = batch.read_targets(), self(batch)
             self.maes["of_train"].update(predicted.detach(), target)
             return F.l1_loss(predicted, target) / self.std
 
@@ -113,7 +112,7 @@ class GraphRegressor(AttentionModule):
 
     def _evaluate(self, batch: Batch, split: str) -> None:
         mae = self.maes[f"of_{split}"]
-        mae.update(self(batch), torch.as_tensor(batch.y, device=self.device))
+        mae.update(self(batch), batch.read_targets())
         self.log(f"{split}/mae", mae, prog_bar=True, batch_size=len(batch.y))
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -202,13 +202,14 @@ class AppCLI(LightningCLI):
             paths: Sequence[Path] = getattr(data, "list_data_files", tuple)()
         except UserError:  # they are gone, and the result stays
             return
-        if not run.check_names(getattr(data, "list_names", dict)()) or strict:
+        names = data.list_names() if isinstance(data, SplitDataModule) else {}
+        if not run.check_names(names) or strict:
             run.check_data(paths)
 
     def record_data(self) -> None:
         """Record the data of the run, and the names in answers where it is the user's own."""
         data, is_own = self.datamodule, self.settings.run.data not in self.app.downloads
-        names: Any = getattr(data, "list_names", dict)() if is_own else {}
+        names = data.list_names() if is_own and isinstance(data, SplitDataModule) else {}
         self.run.record_data(getattr(data, "list_data_files", tuple)(), names)
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:

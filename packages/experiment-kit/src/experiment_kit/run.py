@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +198,12 @@ class Run:
         """Return True if names were recorded; raise UserError if they are others now."""
         known = run_files.read_mapping(self.folder / "data.json", "delete it") or {}
         for kind, names in known.get("vocabulary", {}).items():
-            for old, new in zip_longest(names, found.get(kind, ())):
-                if old != new:
-                    text = f"{self.folder} was trained with other {kind}, {old!r} and not {new!r}"
-                    raise UserError(f"{text}: restore the data, or train anew on it")
+            if names != (now := [*found.get(kind, ())]):
+                changes = [f"without {x!r}" for x in names if x not in now]
+                changes = changes[:2] + [f"with {x!r}" for x in now if x not in names][:2]
+                text = f"{self.folder} was trained with other {kind}: they are now"
+                order = ", ".join(changes) or "in another order"
+                raise UserError(f"{text} {order}: restore the data, or train anew on it")
         return bool(known.get("vocabulary"))
 
     def check_data(self, paths: Sequence[Path]) -> dict[str, Any]:

@@ -233,4 +233,5 @@ def test_a_run_answers_by_the_classes_of_its_training(imagenet, monkeypatch, rea
     predict_files(run, [image])
     assert "new.png was added or removed" in read_error(run_app, APP, ["test", run])
     (imagenet / "classes.txt").write_text("cat\nelk")
-    assert "other classes, 'dog' and not 'elk'" in read_error(predict_files, run, [image])
+    sentence = read_error(predict_files, run, [image])
+    assert "other classes: they are now without 'dog': restore" in sentence

@@ -35,8 +35,8 @@ class Batch(NamedTuple):
     ``bonds`` (U + 1, G): the distinct ids of bonds, and last those of "no bond". The steps (S,)
     of the paths (see `Paths`) of all graphs, sorted by hop: ``pair`` and ``parent`` are positions
     among the B N N pairs, with B N N for no parent, ``bond`` is a row of ``bonds``, and ``sizes``
-    are the numbers of steps of hop 1, 2, and so on. ``y`` (B,) is the target, of numpy, as
-    Lightning would round a tensor in half precision.
+    are the numbers of steps of hop 1, 2, and so on. ``y`` (B,) is the target, and ``targets`` the
+    same in numpy, as Lightning rounds tensors in half precision.
     """
 
     atoms: Tensor
@@ -49,7 +49,12 @@ class Batch(NamedTuple):
     bond: Tensor
     weight: Tensor
     sizes: tuple[int, ...]
-    y: np.ndarray
+    y: Tensor
+    targets: np.ndarray | None = None
+
+    def read_targets(self) -> Tensor:
+        """Return the exact targets, on the device of the batch."""
+        return torch.as_tensor(self.y if self.targets is None else self.targets).to(self.y.device)
 
     def first(self, count: int) -> "Batch":
         """Return the first graphs, with the same padding; the spectral monitor calls it."""
@@ -59,7 +64,8 @@ class Batch(NamedTuple):
         few = {name: getattr(self, name)[:count] for name in ("atoms", "mask", "degrees", "hops")}
         steps = {name: getattr(self, name)[kept] for name in ("pair", "bond", "weight")}
         parent = self.parent[kept].clamp(max=num_pairs)
-        return self._replace(**few, **steps, parent=parent, sizes=sizes, y=self.y[:count])
+        few |= {"y": self.y[:count], "targets": self.read_targets()[:count].cpu().numpy()}
+        return self._replace(**few, **steps, parent=parent, sizes=sizes)
 
 
 def collate_graphs(graphs: Sequence[Data]) -> Batch:
@@ -99,10 +105,11 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
         "parent": position[_offset_indices(joined["step_parent"], first_pair)][order],
         "bond": row[_offset_indices(joined["step_bond"], first_bond)][order],
         "weight": joined["step_weight"][order],
+        "y": joined["y"],
     }
     sizes = tuple(np.bincount(joined["step_hop"])[1:].tolist())
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    return Batch(sizes=sizes, y=joined["y"], **tensors)
+    return Batch(sizes=sizes, targets=joined["y"], **tensors)
 
 
 def _offset_indices(index: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -62,13 +62,13 @@ class ModelInputs:
             part, few = slice(start, min(start + size, self.num_samples)), copy(self)
 
             def cut(x: Any, part: slice = part) -> Any:
-                has_samples = isinstance(x, list) or (isinstance(x, Tensor) and x.ndim > 0)
+                has_samples = isinstance(x, list | tuple) or getattr(x, "ndim", 0) > 0
                 return x[part] if has_samples and len(x) == self.num_samples else x
 
-            few.args, few.kwargs = tree_map(cut, (self.args, self.kwargs), is_leaf=_is_text_list)
+            few.args, few.kwargs = tree_map(cut, (self.args, self.kwargs), is_leaf=_lists_texts)
             few.num_samples = part.stop - part.start
             yield part, few
 
 
-def _is_text_list(x: Any) -> bool:
-    return isinstance(x, list) and all(isinstance(text, str) for text in x)
+def _lists_texts(x: Any) -> bool:
+    return isinstance(x, list | tuple) and bool(x) and all(isinstance(text, str) for text in x)

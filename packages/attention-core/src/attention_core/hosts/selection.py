@@ -128,7 +128,7 @@ def make_selector(where: Where) -> Callable[[nn.Module], bool]:
         if isinstance(where, type):
             return issubclass(find_host_class(module), where)
         path = find_import_path(module)
-        return where in (path, path.rpartition(".")[2]) if isinstance(where, str) else where(module)
+        return f".{path}".endswith(f".{where}") if isinstance(where, str) else where(module)
 
     return is_named
 

@@ -18,6 +18,8 @@ _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".distcp")
 _WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
 # files of a folder by transformers and timm: parts of one model, or the whole
 _PARTS = ("*-of-*.safetensors", "*-of-*.bin", "model.safetensors", "pytorch_model.bin")
+# buffers that transformers saved before, and the counters of thop
+NO_WEIGHTS = ("attn.bias", "masked_bias", "inv_freq", "total_ops", "total_params")
 PREFIXES = ("", "model.")  # the model's own, beside those of an average or a teacher
 _WRAPPERS = re.compile(r"_(orig_mod|\w+_wrapped_module)\.")  # torch.compile's, FSDP's and such
 
@@ -61,7 +63,9 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if lost := [name for name in expected if name not in weights]:
         raise UserError(f"{origin} is of another model: it lacks {lost[0]} "
                         f"{tuple(expected[lost[0]].shape)} ({len(lost)} such)")  # fmt: skip
-    if extra := [k for k, x in weights.items() if k not in expected and isinstance(x, Tensor)]:
+    known = {*expected, *(name for name, _ in network.named_buffers())}  # some are not saved today
+    extra = [k for k, x in weights.items() if isinstance(x, Tensor) and k not in known]
+    if extra := [name for name in extra if not name.endswith(NO_WEIGHTS)]:
         raise UserError(f"{origin} is of another model: it has {extra[0]} ({len(extra)} such): "
                         "give --kwargs, or a function that attaches it as --class")  # fmt: skip
     with convert_user_errors(RuntimeError, prefix=f"{origin} is of another model: "):

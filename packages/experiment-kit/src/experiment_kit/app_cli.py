@@ -194,7 +194,7 @@ class AppCLI(LightningCLI):
             self.check_own_data(self.run, lambda: self.datamodule)
 
     def check_own_data(self, run: Run, make_data: Callable[[], Any], strict: bool = True) -> None:
-        """Raise UserError for other data, or names in answers, than a run had, unless published."""
+        """Raise UserError if names in answers, or with `strict` files, are not those of a run."""
         if self.settings.run.data in self.app.downloads:
             return
         try:

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     of the paths (see `Paths`) of all graphs, sorted by hop: ``pair`` and ``parent`` are positions
     among the B N N pairs, with B N N for no parent, ``bond`` is a row of ``bonds``, and ``sizes``
     are the numbers of steps of hop 1, 2, and so on. ``y`` (B,) is the target, and ``targets`` the
-    same in numpy, as Lightning rounds tensors in half precision.
+    same in numpy, since Lightning rounds tensors in half precision.
     """
 
     atoms: Tensor

@@ -30,7 +30,7 @@ from experiment_kit.run_files import is_finite, read_mapping
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
 _HIGHER = "accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall"
-_LOWER = "loss|error|perplexity|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # not of answer
+_LOWER = "loss|error|perplexity|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # "answer" has wer
 MARKED = (
     "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
     "seeds or more) overlaps that of no other method."

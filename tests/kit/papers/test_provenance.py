@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,7 +63,7 @@ def test_a_run_is_one_line_of_a_few_kilobytes(out, folder, capsys):
     assert {"python", "versions", "commit", "modified", "machine", "device", "threads"} == {*start}
     assert run["curves"].keys() == {"train/loss", "val/accuracy"}
     curve = run["curves"]["train/loss"]
-    assert (len(curve), *[*curve][:: provenance.POINTS - 1]) == (12, "0", str(STEPS - 1))
+    assert (len(curve), *[*curve][:: provenance.POINTS - 1]) == (8, "0", str(STEPS - 1))
     print_config(run="01234", results=str(out))
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed == run["config"]
@@ -86,6 +87,16 @@ def test_a_run_that_is_published_again_keeps_what_it_lost_here(out, folder):
     lines = (out / "runs.jsonl").read_text() + before.decode()  # a merge of two branches
     (out / "runs.jsonl").write_text(lines)
     assert [*provenance.read_runs(out)] == ["0123456789"]
+
+
+def test_one_run_more_leaves_the_published_ones_as_they_are(folder, tmp_path):
+    before = provenance.read_runs(PUBLISHED)
+    shutil.copy(PUBLISHED / "runs.jsonl", tmp_path)
+    provenance.publish_runs([folder], tmp_path)
+    after = provenance.read_runs(tmp_path)
+    assert {run: after.pop(run) for run in before} == before
+    assert [*after] == ["0123456789"]
+    assert (tmp_path / "runs.jsonl").read_text().count('"config_of"') > 0.9 * len(before)
 
 
 def test_the_page_leads_from_the_cell_to_its_runs(out):

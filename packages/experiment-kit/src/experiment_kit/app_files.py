@@ -108,16 +108,16 @@ def _resolve_entry(entries: Mapping[str, Settings], entry: Settings) -> Settings
     parent = own.pop("extends")
     if isinstance(parent, str):
         parent = entries[check_name(parent, sorted(entries), "entry to extend")]
-    return _merge_settings(_resolve_entry(entries, parent), own)
+    return merge_settings(_resolve_entry(entries, parent), own)
 
 
-def _merge_settings(first: Any, second: Any) -> Any:
+def merge_settings(first: Any, second: Any) -> Any:
     """Merge two mappings; the second wins, and another class in it drops the first's options."""
     if not isinstance(first, dict) or not isinstance(second, dict):
         return second
     if second.get("class_path", first.get("class_path")) != first.get("class_path"):
         return second
-    return {**first, **{k: _merge_settings(first.get(k), v) for k, v in second.items()}}
+    return {**first, **{k: merge_settings(first.get(k), v) for k, v in second.items()}}
 
 
 def match_rows(overlay: Settings, names: Mapping[str, str]) -> Iterator[Settings]:

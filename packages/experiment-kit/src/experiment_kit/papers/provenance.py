@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import pandas as pd
 from filelock import FileLock
 
 from experiment_kit import run_files
-from experiment_kit.app_files import read_option
+from experiment_kit.app_files import merge_settings, read_option
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.options import find_path, read_grid, shorten_key
 from experiment_kit.pages.records import read_scalars, thin_curve
@@ -20,9 +20,10 @@ from experiment_kit.run import Run
 
 NOT_RECORDED = "not recorded"
 RUNS = "runs.jsonl"  # beside the tables
-POINTS = 12  # in a published curve
+POINTS = 8  # in a published curve
 NAMES = ("app", "data", "backbone", "method", "profile", "protocol", "seed", "hash")
 _VERSIONS = ("python", "torch", "lightning")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def publish_runs(folders: Iterable[Path], out: Path) -> None:
@@ -35,9 +36,32 @@ def publish_runs(folders: Iterable[Path], out: Path) -> None:
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         if new:
             ordered = sorted(runs.values(), key=lambda run: [str(run.get(k, "")) for k in NAMES])
-            encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-            lines = (encode(run) + "\n" for run in ordered)
+            lines = (_encode(run) + "\n" for run in _shorten_configs(ordered))
             run_files.write_atomically(path, "".join(lines))
+
+
+def _shorten_configs(runs: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Write a config as its changes to that of an earlier run, `config_of`, where this is half."""
+    whole: dict[str, Any] = {}
+    for run in runs:
+        config = run.get("config", {})
+        found = {name: _diff_settings(base, config) for name, base in whole.items()}
+        right = [name for name in found if merge_settings(whole[name], found[name]) == config]
+        name = min(right, key=lambda name: len(_encode(found[name])), default=None)
+        if name and 2 * len(_encode(found[name])) < len(_encode(config)):
+            yield run | {"config_of": name, "config": found[name]}
+        else:
+            whole[run["hash"]] = config
+            yield run
+
+
+def _diff_settings(first: Any, second: Any) -> Any:
+    """Return what makes the second of the first by `merge_settings`, unless the first has more."""
+    both = isinstance(first, dict) and isinstance(second, dict)
+    if not both or first.get("class_path") != second.get("class_path"):
+        return second
+    new = [k for k, v in second.items() if k not in first or _encode(first[k]) != _encode(v)]
+    return {key: _diff_settings(first.get(key), second[key]) for key in new}
 
 
 def describe_published_run(folder: Path) -> dict[str, Any]:
@@ -71,9 +95,13 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
     runs: dict[str, dict[str, Any]] = {}
     path = out / RUNS
     lines = path.read_bytes().splitlines() if path.is_file() else []
+    whole: dict[str, Any] = {}
     for number, line in enumerate(lines, 1):
         with convert_user_errors(ValueError, KeyError, prefix=f"{path}, line {number} is no run: "):
             run = json.loads(line)
+            if "config_of" in run:
+                run["config"] = merge_settings(whole[run.pop("config_of")], run["config"])
+            whole[run["hash"]] = run.get("config")
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         result = run.get("result", {})
         if result.get("digest") not in (None, run_files.compute_digest(result)):

@@ -11,9 +11,8 @@ from attention_speech.features import FbankConfig, SpecAugment
 from attention_speech.models.recognizer import RecognizerConfig
 from attention_speech.module import SpeechRecognizer
 from attention_speech.tokenizer import Tokenizer
-from experiment_kit.training.lightning_patches import AtomicCheckpointIO
+from experiment_kit.training.lightning_patches import AtomicCheckpointIO, BestCheckpoint
 from lightning.pytorch import LightningDataModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
 from tests.kit import trainers
@@ -72,9 +71,6 @@ class Utterances(LightningDataModule):
 
 
 def make_trainer(folder: Path, **options: Any) -> Trainer:
-    callbacks = options.pop("callbacks", None)
-    best = ModelCheckpoint(folder / "checkpoints", "best", "val/score", mode="max",
-                           save_weights_only=True, enable_version_counter=False)  # fmt: skip
+    callbacks = [*options.pop("callbacks", ()), BestCheckpoint(folder / "checkpoints", "val/score")]
     settings = {"default_root_dir": folder, "max_epochs": 3, "enable_checkpointing": True} | options
-    callbacks = [best] if callbacks is None else callbacks
     return trainers.make_trainer(*callbacks, plugins=[AtomicCheckpointIO()], **settings)

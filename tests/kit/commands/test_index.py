@@ -9,7 +9,7 @@ RESULTS = Path("docs/results")
 
 
 def test_the_published_index_is_what_the_command_writes_and_has_every_printed_table():
-    tables = index.read_index(RESULTS, {})
+    tables = index.read_indexed_tables(RESULTS, {})
     markdown = index.render_index(tables, RESULTS, RESULTS / "index.md")
     assert (RESULTS / "index.md").read_text(encoding="utf-8") == markdown, "make index"
     assert sorted(table.paper.id for table in tables) == sorted(read_tables())

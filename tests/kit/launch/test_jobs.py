@@ -18,7 +18,7 @@ from experiment_kit.errors import UserError, exit_on_signal
 from experiment_kit.launch import jobs, supervision
 from experiment_kit.launch.jobs import Job, Places, run_jobs
 from experiment_kit.launch.plan import Experiment, plan_runs
-from experiment_kit.launch.supervision import LOST
+from experiment_kit.launch.supervision import WORKER_LOST
 from experiment_kit.run import Run
 
 from tests.apps.tiny import NARROW
@@ -118,8 +118,9 @@ def test_the_death_of_the_server_is_no_try_of_its_jobs(tmp_path) -> None:
     slow = make_job(tmp_path, "c", "save-once")
     ended, retried = run_all([*found, slow], 3)
     assert ended == {"a": 0, "b": 7, "c": 0}
-    assert {name: status for name, status in retried if name != "b"} == {"a": LOST, "c": LOST}
-    assert [s for name, s in retried if name == "b" and s != LOST] == [7]
+    lost = {name: status for name, status in retried if name != "b"}
+    assert lost == {"a": WORKER_LOST, "c": WORKER_LOST}
+    assert [s for name, s in retried if name == "b" and s != WORKER_LOST] == [7]
     assert len(read_starts(slow)) == 2
 
 

@@ -21,6 +21,7 @@ from experiment_kit.training.checkpoints import (
     PreemptionHandler,
     explain_failure,
 )
+from experiment_kit.training.module import AttentionModule
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.callbacks import LambdaCallback
 from lightning.pytorch.loggers.logger import Logger
@@ -55,6 +56,8 @@ class Record(Logger):
 class Net(LightningModule):
     """Logs by step, by epoch, in some batches alone, and by a metric; no epoch scores alike."""
 
+    on_load_checkpoint = AttentionModule.on_load_checkpoint
+
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
@@ -80,7 +83,10 @@ class Net(LightningModule):
         return DataLoader(DATA, 8)
 
     def configure_optimizers(self):
-        return torch.optim.AdamW(self.parameters(), lr=0.1)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
+        plateau.best = 0.0  # no epoch is better
+        return [optimizer], [{"scheduler": plateau, "monitor": "metric"}]
 
 
 def call_at(at: int, call: Callable[[], None]) -> Callback:
@@ -114,6 +120,7 @@ OPTIONS = {
     "accumulated": {"accumulate_grad_batches": 3, "val_check_interval": 2},
     "by steps": {"max_steps": 6, "val_check_interval": 0.5},
     "never": {"limit_val_batches": 0},
+    "in double precision": {"precision": "64-true"},
 }
 
 

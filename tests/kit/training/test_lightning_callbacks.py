@@ -102,7 +102,7 @@ REFUSED = {
         [name_callback("StochasticWeightAveraging", swa_lrs=0.1)],
         "take WeightAveraging or EMAWeightAveraging",
     ),
-    "files of the run": ([name_callback("ModelCheckpoint", filename="{step}")], "another filename"),
+    "files of the run": ([name_callback("ModelCheckpoint", filename="best")], "another filename"),
     "two of one metric": ([name_callback("EarlyStopping", **SCORE)] * 2, "watch the same"),
     "pruning that stays": (
         [PRUNING(make_pruning_permanent=False)],

@@ -1,5 +1,7 @@
 """The base of the apps' modules: its arguments on the command line, its checkpoints, its groups."""
 
+import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,6 +50,13 @@ def test_metrics_stay_in_single_precision() -> None:
     module.mean = MeanMetric()
     assert module.to(torch.bfloat16).mean.mean_value.dtype == module.mean.dtype == torch.float32
     module.to_empty(device="cpu")
+
+
+def test_a_copy_shares_what_refers_to_the_parser() -> None:
+    module = Classifier(3, filter=partial(GFSA, K=2))
+    copied = copy.deepcopy(module)
+    assert copied.slots["filter"] is module.slots["filter"]
+    assert {*map(id, copied.parameters())}.isdisjoint(map(id, module.parameters()))
 
 
 @pytest.mark.parametrize("dropout_mask", ["shared", "filtered", None])

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import lightning
 import torch
+from experiment_kit.training.lightning_patches import BestCheckpoint
 from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -74,11 +75,16 @@ class CheckpointAveraging(Callback):
         score, epoch = trainer.callback_metrics[self.monitor].item(), trainer.current_epoch
         folder = Path(trainer.default_root_dir) / "checkpoints" / "averaged"
         path = folder / f"epoch={epoch}-score={score:.9f}.ckpt"
-        earlier = [saved for saved in list_saved_epochs(folder) if saved.epoch < epoch]
-        best = _sort_best_first([*earlier, SavedEpoch(score, epoch, path)])[: self.num_epochs]
+        known = [saved for saved in list_saved_epochs(folder) if saved.epoch <= epoch]
+        # several validations within an epoch: the best one counts
+        better = [saved for saved in known if saved.epoch == epoch and saved.score > score][:1]
+        earlier = [saved for saved in known if saved.epoch < epoch]
+        new = better or [SavedEpoch(score, epoch, path)]
+        best = _sort_best_first([*earlier, *new])[: self.num_epochs]
         paths = {saved.path for saved in best}
         if trainer.strategy.broadcast(path in paths):  # rank 0 decides
-            weights = trainer.strategy.lightning_module_state_dict()
+            found = (c.validated for c in trainer.callbacks if isinstance(c, BestCheckpoint))
+            weights = next(found, None) or trainer.strategy.lightning_module_state_dict()
             # what Lightning needs to test or validate this file by --ckpt_path
             place = {"epoch": trainer.current_epoch, "global_step": trainer.global_step}
             place["pytorch-lightning_version"] = lightning.__version__

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from os.path import isfile
 from traceback import walk_tb
 from typing import Any
 
@@ -85,7 +86,7 @@ def find_own_line(error: BaseException | None) -> str:
     for frame, line in reversed(frames):
         root, file = frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename
         is_known = OURS.match(root) or root in sys.stdlib_module_names
-        if not is_known and "site-packages" not in file:
+        if not is_known and "site-packages" not in file and isfile(file):
             return f" ({type(error).__name__} in {file}, line {line})"
     return ""
 

@@ -25,7 +25,7 @@ _HASHED = ("seed_everything", "trainer", "model", "model_class", "data", "start"
 # keys of these groups that cannot change the result: paths, devices, loggers, workers, output
 _IGNORED = {
     "trainer": {
-        "accelerator", "strategy", "devices", "num_nodes", "logger", "default_root_dir", "plugins",
+        "accelerator", "strategy", "devices", "num_nodes", "logger", "default_root_dir",
         "enable_progress_bar", "enable_model_summary", "enable_checkpointing", "log_every_n_steps",
         "profiler", "use_distributed_sampler", "num_sanity_val_steps", "barebones",
     },

@@ -45,7 +45,7 @@ class TokenStream(NamedTuple):
     num_words: Tensor
 
     def prepend(self, token_id: int) -> "TokenStream":
-        """Return the stream after one more token of no word, the context of the first token."""
+        """Prepend a token that belongs to no word, the context of the first token."""
         return TokenStream(pad(self.ids, (1, 0), value=token_id), pad(self.num_words, (1, 0)))
 
 

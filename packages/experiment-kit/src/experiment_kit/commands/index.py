@@ -108,12 +108,12 @@ def make_index(results: str = "docs/results", out: str = "docs/results/index.md"
 
 def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
     """Write the index of a folder of results, with notes by table."""
-    tables = read_index(results, notes)
+    tables = read_indexed_tables(results, notes)
     write_atomically(out, render_index(tables, results, out))
     Console().print(f"[bold]{escape(str(out))}[/] has {len(tables)} tables")
 
 
-def read_index(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
+def read_indexed_tables(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:
     """Read all printed tables, with their results in a folder, and notes by table."""
     found = {spec.table: open_results(results, spec) for spec in find_tables(ALL)}
     ordered = sorted(read_tables().values(), key=lambda p: (p.paper, p.kind != "Table", p.number))

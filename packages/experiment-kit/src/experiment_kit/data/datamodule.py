@@ -146,7 +146,7 @@ class SplitDataModule(LightningDataModule):
         return self.eval_loader("val")
 
     def test_dataloader(self) -> Any:
-        """Load the data that is scored once."""
+        """Return the loader of the test data."""
         return self.eval_loader("test")
 
     def predict_dataloader(self) -> Any:

@@ -44,7 +44,7 @@ def list_checkpoints(model: str) -> dict[str, int]:
     return dict(sorted(steps.items(), key=lambda item: item[1]))
 
 
-def load_weights(network: nn.Module, path: Path) -> None:
+def load_checkpoint_weights(network: nn.Module, path: Path) -> None:
     """Load all weights of a file, under any prefix such as `net.` or `module.`."""
     expected, origin = network.state_dict(), f"checkpoint {path}"
     weights = read_weights(path, origin)

@@ -15,7 +15,7 @@ from attention_core.diagnosis.batches import ModelInputs
 from torch import Tensor, nn
 
 from experiment_kit.data import download
-from experiment_kit.diagnosis.checkpoint_files import load_weights
+from experiment_kit.diagnosis.checkpoint_files import load_checkpoint_weights
 from experiment_kit.diagnosis.model_inputs import (
     Kind,
     draw_token_ids,
@@ -131,7 +131,7 @@ def load_class(
         network = getattr(import_module(module), name)(**kwargs)
     weights = f"{RANDOM}."
     if checkpoint:
-        load_weights(network, checkpoint)
+        load_checkpoint_weights(network, checkpoint)
         weights = f"The weights are those of {checkpoint}, in {path}."
 
     def encode(samples: Any) -> Tensor:

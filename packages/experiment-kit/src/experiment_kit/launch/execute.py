@@ -123,7 +123,8 @@ def run_with_progress(jobs: Sequence[Job], options: LaunchOptions, workers: int)
             if has_failed(job, status):
                 failed.append(job)
                 mark, place = f"[red]{describe_failure(job, status)}[/]", f", see {job.log}"
-            console.print(f"{mark} {escape(f'{job.name}: {read_last_line(job.log)}{place}')}")
+            last = f": {read_last_line(job.log)}" * (status >= 0)  # a signal leaves no reason there
+            console.print(f"{mark} {escape(f'{job.name}{last}{place}')}")
             progress.remove_job(job)
 
         def show_retry(job: Job, status: int) -> None:

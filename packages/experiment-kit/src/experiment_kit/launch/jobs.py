@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from experiment_kit.errors import EXIT_STATUS, UserError
-from experiment_kit.launch.supervision import LOST, end_processes, start_process
+from experiment_kit.launch.supervision import WORKER_LOST, end_processes, start_process
 
 RETRIES, MAX_LOSSES = 1, 10  # more starts after a failure; after the death of a server or a machine
 LOOK_AFTER = 10.0  # seconds until free places are counted again
@@ -95,7 +95,7 @@ def run_jobs(
             if not places.running:
                 return
             for job, status in places.collect_ended():
-                is_lost = status == LOST  # the death of a server or a machine is no try
+                is_lost = status == WORKER_LOST  # the death of a server or a machine is no try
                 tries[job.log, is_lost] += 1
                 may_retry = tries[job.log, is_lost] <= (MAX_LOSSES if is_lost else RETRIES)
                 if has_failed(job, status) and status != UserError.code and may_retry:
@@ -114,7 +114,7 @@ def has_failed(job: Job, status: int) -> bool:
 
 def describe_failure(job: Job, status: int) -> str:
     """Say why a process that ended made nothing."""
-    if status == LOST:
+    if status == WORKER_LOST:
         return "its server or machine died"
     if status == EXIT_STATUS:
         return "stopped, the same command resumes it"

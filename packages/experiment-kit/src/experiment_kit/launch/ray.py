@@ -13,7 +13,7 @@ from typing import Any
 
 from experiment_kit.errors import UserError, convert_user_errors, import_library
 from experiment_kit.launch.jobs import LOOK_AFTER, Job, Places, count_threads
-from experiment_kit.launch.supervision import LOST, end_processes, read_grace, start_process
+from experiment_kit.launch.supervision import WORKER_LOST, end_processes, read_grace, start_process
 
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
 _PAUSE = 5  # seconds after a loss: Ray takes a while to see that a machine is dead
@@ -63,7 +63,7 @@ class Cluster(Places):
                 reason = str(error).partition("\n")[0]
                 with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
                     log.write(f"\nlost on Ray: {reason}\n")
-                status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else LOST
+                status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else WORKER_LOST
             yield job, status
 
     def stop_jobs(self) -> None:

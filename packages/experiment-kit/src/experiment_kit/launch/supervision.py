@@ -9,6 +9,7 @@ machine with GPUs, whose driver survives no fork, and outside Linux, every run i
 """
 
 import ctypes
+import faulthandler
 import math
 import multiprocessing
 import os
@@ -27,7 +28,7 @@ from typing import NoReturn
 import torch
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-LOST = 255  # exit status where the server or the machine died; no run ends with it
+WORKER_LOST = 255  # exit status where the server or the machine died; no run ends with it
 _PARENT_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36  # options of prctl
 _POLL = 0.05  # seconds
 # a run imports these late
@@ -121,6 +122,7 @@ def _run_supervised(
     with open(log, "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    faulthandler.enable(2)  # where a library crashed
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv, module = list(arguments[1:]), arguments[1]
@@ -151,7 +153,7 @@ def _supervise_run(run: int) -> NoReturn:
         with suppress(OSError):  # SIGKILL has no handler
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
-    os._exit(1 if code == LOST else code)
+    os._exit(1 if code == WORKER_LOST else code)
 
 
 def _kill_children() -> None:

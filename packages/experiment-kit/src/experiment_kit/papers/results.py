@@ -1,6 +1,7 @@
 """Results of a table, one line a run; a cell is a group of lines, compared with the print."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -219,8 +220,10 @@ def read_results(path: Path) -> pd.DataFrame:
     kinds = ValueError, KeyError, OverflowError
     with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "):
         frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)[COLUMNS]
-    if not frame["value"].map(is_finite).all():
-        raise UserError(f"{path} cannot be read: every line needs a seed and a finite value")
+    is_named = frame[CONDITION].map(re.compile(r"\w[\w.-]*").fullmatch).notna().all(axis=None)
+    if not (is_named and frame["value"].map(is_finite).all() and (frame["seed"] >= 0).all()):
+        text = "every line needs a profile, a protocol, a seed and a finite value"
+        raise UserError(f"{path} cannot be read: {text}")
     return frame
 
 

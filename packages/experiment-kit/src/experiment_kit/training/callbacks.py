@@ -3,6 +3,7 @@
 import hashlib
 import math
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -238,7 +239,8 @@ def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any
             reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
             if "_structured" in str(given.pruning_fn):
                 reasons.append("pruning_fn must be unstructured: biases have one dimension")
-        if isinstance(callback, ModelCheckpoint) and str(callback.filename).startswith("{step"):
+        is_file = isinstance(callback, ModelCheckpoint)
+        if is_file and re.match(r"\{step|step=|best$", str(callback.filename)):
             reasons.append("its files would be taken for those of the run: give another filename")
         if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
             reasons.append(f"{type(model).__name__} has no backbone")

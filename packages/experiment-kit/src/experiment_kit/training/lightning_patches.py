@@ -159,6 +159,10 @@ class RestoreLoops(Callback):
             loop._restarting = loop.epoch_loop.restarting = False
         loop._combined_loader = None
 
+    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+        """Let schedulers of a metric, which is restored, step at the end of a resumed epoch."""
+        trainer.fit_loop._restarting = False
+
 
 def rewind_loops(checkpoint: State, is_validated: bool) -> None:
     """Rewind the loop counters of a checkpoint to the last finished batch.

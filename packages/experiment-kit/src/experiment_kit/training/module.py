@@ -1,8 +1,9 @@
 """The LightningModule of all apps: slots, penalties, optimizer groups, schedule, monitor."""
 
+import copy
 from abc import ABC
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from attention_core import Plain, SelfAttention, attach, penalties
@@ -88,6 +89,13 @@ class AttentionModule(LightningModule, ABC):
                 part._apply(lambda x: x.float() if x.is_floating_point() else x)
         return self
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Share the factories, which refer to the parser, and so to trainer and data."""
+        memo |= {id(factory): factory for factory in (self.build_optimizer, *self.slots.values())}
+        new = memo[id(self)] = type(self).__new__(type(self))
+        vars(new).update(copy.deepcopy(self.__getstate__(), memo))
+        return new
+
     def attach_slots(self, network: nn.Module, **options: Any) -> nn.Module:
         """Attach Plain to all layers, so that each map is monitored, and the slots to `layers`."""
         attach(network)
@@ -147,6 +155,7 @@ class AttentionModule(LightningModule, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Go on within an epoch where it stopped, in a trainer without our callbacks too."""
         if self._trainer is not None:
+            self.trainer.precision_plugin.convert_module(self)  # else float64 goes through float32
             lightning_patches.RestoreLoops().on_load_checkpoint(self.trainer, self, checkpoint)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:

@@ -48,7 +48,7 @@ def param_groups_weight_decay(
 
 def build_optimizer(factory: Callable[[Any], Optimizer], groups: list[dict[str, Any]]) -> Optimizer:
     """Build the optimizer; raises UserError for one that this training cannot use."""
-    with convert_user_errors(TypeError, ValueError, prefix="model.optimizer: "):
+    with convert_user_errors(AttributeError, TypeError, ValueError, prefix="model.optimizer: "):
         optimizer = factory(groups)
     if isinstance(optimizer, LBFGS | SparseAdam):
         name = type(optimizer).__name__
@@ -93,6 +93,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
 
     warmup: float = 0.0
     interval: ClassVar[str] = "step"
+    monitor: ClassVar[str | None] = None  # the metric of ReduceLROnPlateau
 
     def __post_init__(self) -> None:
         numbers = {name: v for name, v in vars(self).items() if type(v) in (int, float)}
@@ -110,7 +111,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")
         scheduler = self.build_scheduler(optimizer, T, w, steps_per_epoch)
-        return {"scheduler": scheduler, "interval": self.interval}
+        return {"scheduler": scheduler, "interval": self.interval, "monitor": self.monitor}
 
     def build_scheduler(
         self, optimizer: Optimizer, T: int, w: int, steps_per_epoch: int

@@ -24,6 +24,10 @@ def draw(mode: str, *pixels: object) -> Image.Image:
 STRANGE = {
     "L.JPG": (draw("L", 255, 255), {}, [WHITE, WHITE]),
     "LA.png": (draw("LA", (0, 255), (0, 0), (0, 128)), {}, [BLACK, WHITE, GREY]),
+    "unset.png": (draw("RGBA", (255, 0, 0, 0), (0, 0, 255, 0)), {}, [RED, BLUE]),
+    "empty.png": (draw("RGBA", (0, 0, 0, 0)), {}, [WHITE]),
+    "dark.pgm": (draw("I;16", 0, 200), {}, [BLACK, BLACK]),
+    "signed.tif": (draw("I;16", 0, 200), {"tiffinfo": {339: 2}}, [BLACK, BLACK]),
     "RGBA.png": (draw("RGBA", (255, 0, 0, 255), (0, 0, 0, 0)), {}, [RED, WHITE]),
     "La.tif": (draw("LA", (0, 255), (0, 0)), {"tiffinfo": {338: 1}}, [BLACK, WHITE]),
     "RGB_key.png": (draw("RGB", (255, 0, 0), (1, 2, 3)), {"transparency": (1, 2, 3)}, [RED, WHITE]),
@@ -109,6 +113,12 @@ def test_pixels_without_a_scale_are_refused(pixels, options, sentence, tmp_path)
     Image.fromarray(pixels).save(tmp_path / "a.tif", tiffinfo=options)
     with pytest.raises(UnreadableImageError, match=f"a.tif cannot be read: {sentence}"):
         load_image(tmp_path / "a.tif")
+
+
+def test_a_size_of_many_megapixels_is_no_fault(tmp_path) -> None:
+    (tmp_path / "a.pgm").write_bytes(b"P5 20000 20000 255 ")
+    with pytest.raises(UnreadableImageError, match="image file is truncated"):
+        load_image(tmp_path / "a.pgm")
 
 
 def test_planes_of_16_bits_are_refused(tmp_path) -> None:

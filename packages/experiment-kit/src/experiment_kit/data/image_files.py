@@ -18,6 +18,7 @@ IMAGE_SUFFIXES = (
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339  # tags of TIFF
 _APART = _SIGNED = 2  # values of the last two
+Image.MAX_IMAGE_PIXELS = None  # a person's own scans may be larger
 
 
 class UnreadableImageError(UserError):
@@ -27,10 +28,10 @@ class UnreadableImageError(UserError):
 def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
     """Load an image as RGB of 8 bits, in the smallest size of its decoder if `thumbnail`.
 
-    It is turned as its EXIF data say, and laid on white where it is transparent. Of 12 and 16 bits
-    the upper 8 are kept. Whole numbers of 32 bits count as 8 bits up to 255 and as 16 bits up to
-    65,535. Of several frames or pages the first is read. Raises UnreadableImageError for other
-    numbers of 32 bits, for signed and floating ones, and for a file that is no whole image.
+    It is turned as its EXIF data say, and laid on white where it is transparent, but not all over:
+    then its writer left alpha unset. Of 12 and 16 bits the upper 8 are kept. Whole numbers of 32
+    bits count as 8 bits up to 255 and as 16 bits up to 65,535. Of several frames the first is read.
+    Raises UnreadableImageError for other pixels, and for a file that is no whole image.
     """
     try:
         with path.open("rb") as file, Image.open(file) as image:  # a mapped TIFF is turned wrong
@@ -58,8 +59,9 @@ def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I"):
         image = _reduce_depth(image, path)
     elif image.has_transparency_data:
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA"))
+        white, image = Image.new("RGBA", image.size, "white"), image.convert("RGBA")
+        is_unset = not image.getchannel("A").getbbox() and image.convert("RGB").getbbox()
+        image = image if is_unset else Image.alpha_composite(white, image)
     return image.convert("RGB")
 
 
@@ -69,7 +71,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     if low < 0 or high > 65535:
         raise ValueError(f"its pixels are {low} to {high}: save them as 0 to 65535")
     if image.mode == "I":
-        shift = 8 if high > 255 else 0
+        shift = 8 * (high > 255 or image.format == "PPM" or tags.get(_BITS_PER_SAMPLE) == (16,))
     elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     if shift == 8 and high < 4096:

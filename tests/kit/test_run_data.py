@@ -54,6 +54,7 @@ def test_the_same_data_elsewhere_of_another_date_is_accepted(run, data, tmp_path
     (tmp_path / "moved/there/.cache").mkdir()
     (tmp_path / "moved/there/.cache/made").touch()
     (tmp_path / "moved/there/train/desktop.ini").touch()
+    (tmp_path / "moved/there/train/again").symlink_to("..")
     run.record_data([tmp_path / "moved" / "there"], {})
     run.record_data([tmp_path / "moved/there/test", tmp_path / "moved/there/train"], {})
 

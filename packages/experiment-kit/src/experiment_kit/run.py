@@ -121,12 +121,7 @@ def list_files(paths: Sequence[Path]) -> dict[str, Path]:
     paths = [path.absolute() for path in paths]
     top = Path(os.path.commonpath(paths)) if paths else Path()
     top = top.parent if top.is_file() else top
-    found = []
-    for path in sorted(paths):
-        found.append(path)
-        for folder, folders, names in os.walk(path, followlinks=True):
-            folders[:] = sorted(name for name in folders if not run_files.is_hidden(name))
-            found += [Path(folder, name) for name in sorted(names) if not run_files.is_hidden(name)]
+    found = [file for path in sorted(paths) for file in (path, *run_files.walk_folder(path))]
     return {os.path.relpath(file, top): file for file in found if file.is_file()}
 
 

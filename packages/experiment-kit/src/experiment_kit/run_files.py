@@ -26,8 +26,8 @@ _REMEASURE = "delete it to measure again"
 _RESTORE = "restore it, or move the run away to train it again"
 # copies by notebooks, by archives of a Mac, and by network drives; files of drives and managers
 _HIDDEN = re.compile(
-    r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|"
-    r"((eh)?thumbs\.db|desktop\.ini)$)"
+    r"(?i)(^|/)(\.|__MACOSX|@eaDir|\$RECYCLE|System Volume|lost\+found|@Recently-Snapshot|"
+    r"([@#]recycle|#snapshot|@tmp)(/|$)|((eh)?thumbs\.db|desktop\.ini)$)"
 )
 T = TypeVar("T")
 
@@ -59,6 +59,20 @@ def sync_folder(path: Path) -> None:
 def is_hidden(path: str) -> bool:
     """Return whether a name, or a folder of a relative path, was added by a system."""
     return _HIDDEN.search(path) is not None
+
+
+def list_visible_folders(folder: Path | str) -> list[str]:
+    """List the folders in a folder by name, without links to a folder above it."""
+    above = f"{os.path.realpath(folder)}/"
+    found = (x for x in os.scandir(folder) if x.is_dir() and not is_hidden(x.name))
+    return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))
+
+
+def walk_folder(folder: Path) -> Iterator[Path]:
+    """Yield the visible files below a folder; those of each folder come before its folders."""
+    for place, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = list_visible_folders(place)
+        yield from (Path(place, name) for name in sorted(names) if not is_hidden(name))
 
 
 def has_content(folder: Path) -> bool:

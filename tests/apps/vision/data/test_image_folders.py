@@ -195,11 +195,13 @@ def test_own_folders_are_split_as_their_names_say(names, sizes, note, tmp_path, 
 
 
 def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> None:
-    draw_folder(tmp_path / "photos", "/ freight_train/1.jpg")
-    (tmp_path / "photos/photos").symlink_to("../photos")  # by `ln -s` again
+    draw_folder(tmp_path / "photos", "/ freight_train/1.jpg @Recycle/1.jpg #snapshot/1.jpg")
+    for place in ("photos", "photos/cat"):
+        (tmp_path / place / "photos").symlink_to("..")  # by `ln -s` again
     (tmp_path / "photos/lost+found").mkdir()
     data = ImageFolder(folder="photos", data_dir=str(tmp_path), image_size=8)
     assert data.label_names == ["cat", "dog", "freight_train"]
+    assert sum(len(images.labels) for images in data.read_images()) == 9
     (tmp_path / "photos/freight_train/cat").mkdir()
     (tmp_path / "list").write_text("cat\nfreight_train\n")
     data = ImageFolder(folder="photos", data_dir=str(tmp_path), classes=str(tmp_path / "list"))

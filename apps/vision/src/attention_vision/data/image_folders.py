@@ -12,11 +12,10 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
-from experiment_kit.data.folders import list_visible_folders
+from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_hidden
-from torchvision.datasets.folder import make_dataset
+from experiment_kit.run_files import is_hidden, list_visible_folders
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import (
@@ -210,7 +209,7 @@ class ImageFolder(ImageFolders):
     @cached_property
     def folders(self) -> dict[str, Path]:
         """Folders of `train`, and of `test` and `val` where there are any."""
-        (root,) = self.list_data_files()
+        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
         names = list_subfolders(root)
         # classes that are named may be called like splits
         found = {} if self.chosen and {*self.chosen} <= {*names} else find_splits(root)
@@ -237,8 +236,9 @@ class ImageFolder(ImageFolders):
         return {"train": root}
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return the folder."""
-        return [self.find_data(self.dataset_name, self.data_dir, self.folder)]
+        """List the images, and Tiny-ImageNet's list of them."""
+        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
+        return list_visible_files(root, *IMAGE_SUFFIXES, "val_annotations.txt")
 
     @cached_property
     def validation(self) -> ImageFiles | None:
@@ -247,7 +247,7 @@ class ImageFolder(ImageFolders):
 
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits, and count those beside them."""
-        (root,) = self.list_data_files()
+        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
         if self.folders["train"] != root:
             for path in sorted(set(root.iterdir()) - set(self.folders.values())):
                 if count := count_images(path):
@@ -306,8 +306,8 @@ def count_images(path: Path) -> int:
 
 def list_files(folder: Path, classes: list[str]) -> ImageFiles:
     """List the images of the classes, and count what is no image or in none of the classes."""
-    numbers, start = {name: number for number, name in enumerate(classes)}, len(f"{folder}/")
-    ignored: Counter[str] = Counter()
+    found: list[tuple[str, int]] = []
+    ignored, start = Counter[str](), len(f"{folder}/")
 
     def is_image(path: str) -> bool:
         kind = "hidden" if is_hidden(path[start:]) else os.path.splitext(path)[1].lower()
@@ -315,7 +315,12 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
             ignored[kind or "without suffix"] += 1
         return kind in IMAGE_SUFFIXES
 
-    found = make_dataset(folder, numbers, is_valid_file=is_image, allow_empty=True)
+    for number, name in enumerate(classes):
+        for place, folders, names in os.walk(folder / name, followlinks=True):
+            folders[:] = [*list_visible_folders(place), *filter(is_hidden, folders)]
+            paths = (os.path.join(place, x) for x in names)
+            found += [(path, number) for path in paths if is_image(path)]
+    found.sort(key=lambda one: (one[1], os.path.split(one[0])))
     others = "".join(f", but {count} {kind}" for kind, count in ignored.most_common(1))
     if empty := sorted(set(classes) - {classes[number] for _, number in found}):
         raise UserError(f"{folder} has no image in {_format_classes(empty)}{others}")
@@ -326,9 +331,8 @@ def list_files(folder: Path, classes: list[str]) -> ImageFiles:
             ignored["outside of the classes"] += count_images(path)
     if counts := ", ".join(f"{count} {kind}" for kind, count in sorted((+ignored).items())):
         print(f"note: files in {folder} that are not read: {counts}", file=sys.stderr)
-    paths, labels = zip(*found, strict=True)
-    note_frames(paths)
-    return ImageFiles(folder, [path[start:] for path in paths], labels)
+    note_frames(path for path, _ in found)
+    return ImageFiles(folder, [path[start:] for path, _ in found], [label for _, label in found])
 
 
 def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:

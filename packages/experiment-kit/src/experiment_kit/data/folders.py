@@ -1,7 +1,6 @@
 """Folders of data: the visible files of people, and caches that are made of them."""
 
 import json
-import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from experiment_kit.run_files import has_content, is_hidden, write_atomically, write_folder_once
+from experiment_kit.run_files import has_content, walk_folder, write_atomically, write_folder_once
 
 MANIFEST = "manifest.json"  # the size and the CRC-32 of each file, by its name
 _BLOCK = 1 << 24  # bytes that are read at once
@@ -57,15 +56,5 @@ def _hash_file(path: Path, size: int, date: int, number: int) -> int:
 
 def list_visible_files(folder: Path, *suffixes: str) -> list[Path]:
     """List the files below a folder whose names end in a suffix, in the order of names."""
-    found: list[Path] = []
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = list_visible_folders(place)
-        found += [Path(place, name) for name in names if not is_hidden(name)]
-    return sorted(x for x in found if x.name.lower().endswith(suffixes) and x.is_file())
-
-
-def list_visible_folders(folder: Path | str) -> list[str]:
-    """List the folders in a folder by name, without links to a folder above it."""
-    above = f"{os.path.realpath(folder)}/"
-    found = (x for x in os.scandir(folder) if x.is_dir() and not is_hidden(x.name))
-    return sorted(x.name for x in found if not above.startswith(f"{os.path.realpath(x.path)}/"))
+    found = (path for path in walk_folder(folder) if path.name.lower().endswith(suffixes))
+    return sorted(path for path in found if path.is_file())

@@ -15,7 +15,7 @@ from experiment_kit.data.datamodule import find_dataset, split_stratified
 from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
-from experiment_kit.run_files import is_hidden, list_visible_folders
+from experiment_kit.run_files import is_hidden, list_visible_folders, warn_once
 
 from attention_vision.data.base import ImageInfo, VisionData
 from attention_vision.data.image_sources import (
@@ -32,10 +32,10 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # github.com/HobbitLong/CMC/blob/master/imagenet100.txt, the most common list (solo-learn has it).
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLIT = re.compile(
-    r"(?:\w+[-_ ])?"
-    r"(?:(?P<train>train(?:ing|val)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval)|"
+    r"(?:\w+?[-_ ])??"
+    r"(?:(?P<train>train(?:ing|[-_ ]?val)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval(?:uation)?)|"
     r"(?P<test>test(?:ing|s)?))"
-    r"(?:[-_ ]?(?:set|data|images?|\d+))?",
+    r"(?:[-_. ]?(?:set|data|images?|x?\d+)|[.]x)?",  # ImageNet-100 of Kaggle has train.X1 and val.X
     re.IGNORECASE,
 )
 _LOCATIONS = {  # folders in DATA_DIR, and the download
@@ -99,8 +99,17 @@ class ImageFolders(VisionData):
 
     @property
     def label_names(self) -> Sequence[str]:
-        """Names of the class folders."""
-        return self._select_classes(self.folders["train"])
+        """Names of the class folders; raises UserError for others than those of the data set."""
+        train = self.folders["train"]
+        found = list_subfolders(train)
+        if self.chosen is None and len(found) != self.num_classes:
+            raise UserError(
+                f"{train} has {len(found)} class folders, and {self.dataset_name} has"
+                f" {self.num_classes}: name those to use in a file, and give it as data.classes"
+            )
+        if absent := sorted(set(self.chosen or ()) - set(found)):
+            raise UserError(f"{train} lacks {_format_classes(absent)} of {self.class_list}")
+        return self.chosen or found
 
     def list_names(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the classes."""
@@ -114,29 +123,15 @@ class ImageFolders(VisionData):
         """List the files of a split; raises UserError for other classes than those of train."""
         folder, classes = self.folders[split], list(self.label_names)
         annotations = folder / "val_annotations.txt"
-        if annotations.is_file():
+        if annotations.is_file() and not {*classes} <= {*list_visible_folders(folder)}:
             return _read_annotations(annotations, classes)
         if split != "train":
-            self._check_classes(folder, classes)
+            found = set(list_subfolders(folder))
+            if absent := sorted(set(classes) - found):
+                raise UserError(f"{folder} lacks {_format_classes(absent)} that train has")
+            if (unseen := sorted(found - set(classes))) and self.chosen is None:
+                raise UserError(f"{folder} has {_format_classes(unseen)} that train does not have")
         return list_files(folder, classes)
-
-    def _select_classes(self, train: Path) -> list[str]:
-        found = list_subfolders(train)
-        if self.chosen is None and len(found) != self.num_classes:
-            raise UserError(
-                f"{train} has {len(found)} class folders, and {self.dataset_name} has"
-                f" {self.num_classes}: name those to use in a file, and give it as data.classes"
-            )
-        if absent := sorted(set(self.chosen or ()) - set(found)):
-            raise UserError(f"{train} lacks {_format_classes(absent)} of {self.class_list}")
-        return self.chosen or found
-
-    def _check_classes(self, val: Path, classes: list[str]) -> None:
-        found = set(list_subfolders(val))
-        if absent := sorted(set(classes) - found):
-            raise UserError(f"{val} lacks {_format_classes(absent)} that train has")
-        if (unseen := sorted(found - set(classes))) and self.chosen is None:
-            raise UserError(f"{val} has {_format_classes(unseen)} that train does not have")
 
     def load_splits(self, split: str) -> dict[str, ImageDataset]:
         """Load one split; shuffle the validation images, as files come class by class."""
@@ -189,14 +184,22 @@ class ImageFolder(ImageFolders):
         if len(classes) < 2:
             raise UserError(f"{train} has one class: name a folder of two or more")
         found = [] if self.chosen else classes
-        inside = Counter(x for name in found for x in list_visible_folders(train / name))
-        # folds or persons with the classes inside, or views of each class?
-        if len(shared := sorted(x for x, n in inside.items() if n > len(classes) / 2)) > 1:
+        inside = {name: {*list_visible_folders(train / name)} - {name} for name in found}
+        counts = Counter(x for names in inside.values() for x in names)
+        # folds or persons with the classes inside, views of each class, or the classes once more?
+        shared = sorted(x for x, n in counts.items() if x in found or n > len(classes) / 2)
+        if len(shared) > 1:
+            places = [name for name in found if inside[name] & {*shared}]
             raise UserError(
-                f"{train} has {format_names(shared)} in most of its folders: if"
+                f"{train} has {format_names(shared)} inside of {format_names(places)}: if"
                 f" {format_names(classes)} are the classes, name them in a file for data.classes,"
-                " else move the images into folders by class"
+                " else make one folder of images for each class"
             )
+        if len(counts) > len(classes):
+            text = (
+                f"{train}: the classes are {format_names(classes)}, not the folders inside of them"
+            )
+            warn_once(f"{text}: {format_names(sorted(counts))}")
         self.num_classes = len(classes)
 
     @classmethod
@@ -284,11 +287,13 @@ def list_subfolders(folder: Path) -> list[str]:
 
 
 def find_splits(folder: Path) -> dict[str, Path]:
-    """Find the first folder of each split that has folders of classes."""
+    """Find the folder of the shortest name for each split that has folders of classes."""
     found: dict[str, Path] = {}
-    for name in list_visible_folders(folder):
+    for name in sorted(list_visible_folders(folder), key=lambda x: (len(x), x)):
         if (split := _guess_split(name)) and list_visible_folders(folder / name):
-            found.setdefault(split, folder / name)
+            first = found.setdefault(split, folder / name).name
+            if split == "train" and len(first) == len(name) and first.lower() != name.lower():
+                raise UserError(f"{folder} has {first} and {name}: join them, or move one away")
     return found
 
 

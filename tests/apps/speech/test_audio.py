@@ -12,9 +12,11 @@ import torch
 from attention_speech.audio import (
     CACHE_DIR,
     SAMPLE_RATE,
+    AudioInfo,
     Transcript,
     UnusableAudio,
     build_manifest,
+    group_conversions,
     load_audio,
     probe_audio,
     read_audio,
@@ -77,6 +79,9 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
 } | {
     "WAV IMA_ADPCM, whose own length is that of its blocks": (IMA, 16272),
     "WAV IMA_ADPCM that tells its own length": (put(IMA, "<I", at48=N), N),
+    "WAV that tells no length": (put(encode("WAV", "FLOAT", WAVE[:9]), "<I", at44=0), 9),
+    "WAV that tells an old length": (put(encode("WAV", "FLOAT"), "<I", at44=N - 9), N),
+    "WAV with samples behind its size": (put(WAV, "<I", data=N), DAMAGED),
     "AU G721": (encode("AU", "G721_32"), 16200),
     "mp3 of constant rate": (encode_mp3(mode="CONSTANT"), N),
     "mp3 with tags": (ID3V2 + MP3 + ID3V1, N),
@@ -160,6 +165,8 @@ def test_stereo_is_averaged_and_eight_kilohertz_are_resampled() -> None:
     assert slow.shape == (3200,)
     np.testing.assert_allclose(slow[200:-200].numpy(), make_tone()[200:-200], atol=0.01)
     assert resample_wave(torch.zeros(441), 44100).shape == (160,)
+    assert resample_wave(torch.zeros(22250), 22254).shape == (16000,)  # not 15998
+    assert "as if of 22250 Hz" in str(group_conversions({"a": AudioInfo(1.0, 22254, 1)}))
 
 
 def write_mixed_corpus() -> tuple[dict[str, Path], dict[str, Transcript]]:

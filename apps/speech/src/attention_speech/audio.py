@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,7 @@ _BEGINS = [re.compile(begin, re.DOTALL) for begin in (
 # a cut is noticed in these formats
 _FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU", "CAF", "VOC", "NIST",
             "RAW")  # fmt: skip
-_VERSION = 4  # the manifest's content; another version goes into another folder
+_VERSION = 5  # the manifest's content; another version goes into another folder
 _MAX_NAMES = 3  # utterances that a note names
 # the format of an4's .raw files, which have no header
 _RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
@@ -112,7 +113,8 @@ def _count_frames(file: Any) -> int:
     if cut := re.search(r"does not match value from 'ds64' chunk of (\d+)", notes):
         return int(cut[1])
     told = re.search(r"^fact : \d+\s+frames +: (\d+)", notes, re.MULTILINE)
-    if told and 0 < file.frames - int(told[1]) < _MAX_BLOCK:
+    has_blocks = not file.subtype.startswith(("PCM", "FLOAT", "DOUBLE", "ULAW", "ALAW"))
+    if told and has_blocks and 0 < int(told[1]) < file.frames < int(told[1]) + _MAX_BLOCK:
         return int(told[1])
     return file.frames
 
@@ -126,13 +128,19 @@ def _is_cut(file: Any) -> bool:
     )
 
 
-def resample_wave(wave: Tensor, sample_rate: int, new_rate: int = SAMPLE_RATE) -> Tensor:
-    """Resample a wave (..., T) with a windowed sinc."""
-    if sample_rate == new_rate:
+def resample_wave(wave: Tensor, sample_rate: int) -> Tensor:
+    """Resample a wave (..., T) to 16 kHz with a windowed sinc."""
+    if sample_rate == SAMPLE_RATE:
         return wave
     from torchaudio.functional import resample
 
-    return resample(wave, sample_rate, new_rate)
+    return resample(wave, _round_rate(sample_rate), SAMPLE_RATE)
+
+
+def _round_rate(rate: int) -> int:
+    """Return a rate, or the nearest multiple of 25 Hz where the sinc would take gigabytes."""
+    is_huge = rate * SAMPLE_RATE > 10_000_000 * math.gcd(rate, SAMPLE_RATE) ** 2
+    return round(rate / 25) * 25 if is_huge else rate
 
 
 def load_audio(path: str | Path) -> Tensor:
@@ -180,7 +188,7 @@ def _check_header(path: str | Path) -> str | io.BytesIO:
             raise UnusableAudio(path, "several audio files joined in one")
         if data[:4] == b"OggS" and _is_cut_ogg(data):
             raise UnusableAudio(path, "damaged or truncated audio")
-        if (place := _find_open_size(data)) is None:
+        if (place := _find_open_size(path, data)) is None:
             return str(path)
         content = bytearray(data)
     content[:4] = content[:4].replace(b"RF64", b"RIFF")
@@ -198,7 +206,7 @@ def _is_cut_ogg(data: mmap) -> bool:
     return table + count + sum(data[table : table + count]) > len(data)
 
 
-def _find_open_size(data: mmap) -> int | None:
+def _find_open_size(path: str | Path, data: mmap) -> int | None:
     """Return where the size of the samples in WAV, AU or CAF was left open by a pipe, else None."""
     if data[:4] == b".snd" and (not any(data[8:12]) or data[8] == 0x7F):
         return 8
@@ -207,11 +215,17 @@ def _find_open_size(data: mmap) -> int | None:
     place, layout = (8, ">4sq") if data[:4] == b"caff" else (12, "<4sI")
     while 0 <= place + struct.calcsize(layout) < len(data):
         name, size = struct.unpack_from(layout, data, place)
+        end = place + struct.calcsize(layout) + size + (size % 2 if layout[0] == "<" else 0)
         if name == b"data":
             is_open = size == 0 and data[4:8] != struct.pack("<I", len(data) - 8)
             is_open |= data[:4] == b"RF64" and data[28:36] in (bytes(8), b"\xff" * 8)
-            return place + 4 if is_open or size == -1 else None
-        place += struct.calcsize(layout) + size + (size % 2 if layout[0] == "<" else 0)
+            if is_open or size == -1:
+                return place + 4
+            # neither a tag nor a chunk follows: a recorder went on after it wrote the size
+            if end + 4096 < len(data) < end + struct.unpack_from(layout, data, end)[1]:
+                raise UnusableAudio(path, "damaged or truncated audio")
+            return None
+        place = end
     return None
 
 
@@ -313,8 +327,9 @@ def group_conversions(infos: Mapping[str, AudioInfo]) -> dict[str, list[str]]:
     """Return the names of files that are resampled or averaged, by what is done."""
     converted: dict[str, list[str]] = {}
     for name, info in infos.items():
-        if info.sample_rate != SAMPLE_RATE:
-            kind = f"{info.sample_rate} Hz, resampled to {SAMPLE_RATE} Hz"
+        if (rate := info.sample_rate) != SAMPLE_RATE:
+            near = f" as if of {_round_rate(rate)} Hz" * (rate != _round_rate(rate))
+            kind = f"{rate} Hz, resampled to {SAMPLE_RATE} Hz{near}"
             converted.setdefault(kind, []).append(name)
         if info.channels > 1:
             converted.setdefault(f"{info.channels} channels, averaged", []).append(name)

@@ -30,15 +30,19 @@
   `columns`, `rows`, `at`, and in each the later lines.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatch
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from experiment_kit.app_files import find_table_specs, list_apps
-from experiment_kit.launch.plan import Experiment, load_app, load_planner
+from experiment_kit.app_files import find_config, find_table_specs, list_apps, read_option
+from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, set_option
 from experiment_kit.papers.spec import Cell, TableSpec
 from experiment_kit.run import Run
 
@@ -174,15 +178,65 @@ def find_differences(expected: Expected, cell: Cell) -> Iterator[str]:
 
 
 @cache
-def merge_config(experiment: Experiment) -> dict[str, Any]:
+def load_part_planner(app: str) -> ConfigPlanner:
+    planner = ConfigPlanner(load_app(app))
+    planner.configs = PartCache(planner.app)
+    return planner
+
+
+@cache
+def merge_config(experiment: Experiment, load: Any = load_part_planner) -> dict[str, Any]:
     """Return every value of the config of an experiment by its path, mappings as well."""
-    start = experiment.start
-    runs = {start: load_app(start.app).find_run(plan_config(start))} if start else None
-    return dict(list_values(plan_config(experiment, runs)))
+    runs = {experiment.start: Run(Path("runs/start"))}  # no setting names it
+    return dict(list_values(load(experiment.app).merge_config(experiment.arguments(runs=runs))))
 
 
-def plan_config(experiment: Experiment, runs: Mapping[Experiment, Run] | None = None) -> Any:
-    return load_planner(experiment.app).merge_config(experiment.arguments(runs=runs))
+class PartCache(dict[Any, dict[str, Any]]):
+    """Configs by their arguments: parsed, or made of the parts of those that were parsed.
+
+    A part, as `model.filter` or `data`, is the same wherever the same arguments set it in the same
+    order; an `init_args.<name>` after them is a part of its own.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self.app, self.paths, self.known = app, {""}, dict[tuple[str, ...], Any]()
+
+    def __setitem__(self, arguments: Any, config: dict[str, Any]) -> None:
+        super().__setitem__(arguments, config)
+        self.paths = {name_part(k) for k, x in list_values(config) if not (x and type(x) is dict)}
+        for key in self.list_settings(arguments):
+            self.known[key] = read_option(config, key[0])
+
+    def __contains__(self, arguments: Any) -> bool:
+        with suppress(KeyError):  # a part is not known yet
+            config: dict[str, Any] = {}
+            for key in self.list_settings(arguments):
+                set_option(config, key[0], self.known[key])
+            self.setdefault(arguments, config)
+        return super().__contains__(arguments)
+
+    def list_settings(self, arguments: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """Yield the path of each part, and all that sets it."""
+        found, single = defaultdict[str, list[str]](list), dict[str, str]()
+        for flag, argument in pairwise(["", *arguments]):
+            path = argument.removeprefix("--").partition("=")[0]
+            if flag == "-c":
+                kind = argument.partition("/")[0]  # their order is that of the kinds
+                for name, value in list_values(find_config(self.app.package, argument) or {}):
+                    found[name_part(name)].append(f"{kind} {name}={value!r}")
+            elif ".init_args." in path and "weight_decay" not in path:
+                found[name_part(path)] += [path] * (path not in single)
+                single[path] = argument
+            elif argument != "-c":
+                found[name_part(path)].append(argument)
+        found["model.weight_decay"] += found["model.optimizer"]  # which sets it too
+        for source in self.app.links_from_model:
+            found["data"] += found[name_part(source)]
+        for path in sorted(self.paths | single.keys()):  # a group before its values
+            yield path, *found[name_part(path)], single.get(path, "")
+
+
+name_part = partial(re.sub, r"^(data|\w+\.\w+)\..*", r"\1")
 
 
 def list_values(config: Mapping[str, Any], parent: str = "") -> Iterator[tuple[str, Any]]:

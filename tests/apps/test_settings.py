@@ -2,16 +2,20 @@
 
 import pytest
 import yaml
+from experiment_kit.launch.plan import load_planner
 from experiment_kit.papers.spec import find_spec
 
-from tests.apps.settings import TABLES, compare_blocks, find_settings
+from tests.apps.settings import TABLES, compare_blocks, find_settings, merge_config
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_config_of_every_printed_row_is_the_papers(table: str) -> None:
     assert find_settings(table).is_file(), "tests/apps/settings.py says how to write them"
-    problems = compare_blocks(find_spec(table), yaml.safe_load(find_settings(table).read_text()))
+    spec = find_spec(table)
+    problems = compare_blocks(spec, yaml.safe_load(find_settings(table).read_text()))
     assert not problems, "\n".join(problems[:20])
+    *_, last = spec.list_cells("paper", "validation")  # other cells have its parts
+    assert merge_config(last.experiment) == merge_config(last.experiment, load_planner)
 
 
 PAPER = {"protocol": "published", "source": "text", "profiles": ["paper"], "seeds": [0, 1, 2]}

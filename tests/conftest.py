@@ -85,6 +85,7 @@ def pytest_collection_finish() -> None:
 
     torch.set_num_threads(1)  # two on two shared cores are ten times slower
     gc.freeze()
+    gc.set_threshold(10_000)  # at 700 new objects, garbage takes a twentieth of the time
     gc.enable()
 
 

@@ -10,7 +10,7 @@ import attention_vision
 
 from tests.apps.contract import AppCase
 
-COMMON_MISTAKES = {"--model.layers=9:": "layers '9:' names none of the"}
+COMMON_MISTAKES = {"--model.layers=9:": "layers '9:' names none of the"}  # our networks; attach
 
 GRAPH = AppCase(
     app=attention_graph.APP,
@@ -46,8 +46,7 @@ NLP = AppCase(
         *("--data.init_args.batch_size=4", "--data.init_args.val_fraction=0.02"),
     ),
     metrics=frozenset({"test/accuracy", "last/accuracy", "test/matthews"}),
-    mistakes=COMMON_MISTAKES
-    | {
+    mistakes={
         "--data.init_args.val_fraction=1.5": "must be in",
         "--model.weights=no-such/folder": "neither a local folder .* nor reachable on the hub",
         "--model.architecture=elmo": "model.architecture must be one of bert",
@@ -70,8 +69,7 @@ SEQUENCE = AppCase(
     },
     tiny=("--model.dim=16", "--model.ffn_dim=16", "--model.num_heads=2"),
     metrics=frozenset({"test/accuracy", "test/loss", "val/score"}),
-    mistakes=COMMON_MISTAKES
-    | {
+    mistakes={
         "--data.init_args.batch_size=0": "data.batch_size must be at least 1, got 0",
         "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
         "--data.init_args.protocol=null": "data.protocol, val_fraction, batch_size, num_workers",
@@ -95,8 +93,7 @@ SPEECH = AppCase(
         "--data.init_args.max_batch_size=3",
     ),
     metrics=frozenset({"test/wer", "test/cer", "test/rtf", "test/deletions", "val/score"}),
-    mistakes=COMMON_MISTAKES
-    | {
+    mistakes={
         "--trainer.precision=64-true": "trainer.precision: speechbrain's decoder takes 32-true",
         "--model.network.num_heads=3": "dim must be even and a multiple of num_heads, got 16 and",
         "--model.ctc_weight=1.0": "model.ctc_weight must be a number from 0 to below 1, got 1.0",

@@ -1,8 +1,8 @@
 """Check the naming and docstring rules of CONTRIBUTING.md: `python tools/check_names.py`.
 
 The check fails where a function is named by a bare participle, where a docstring opens with a
-relative pronoun, where a comment opens with "of", and where two modules of the packages have a
-public class or function of one name.
+relative pronoun, where a comment opens with "of", and where two modules of the packages, or of an
+app and the packages, have a public class or function of one name.
 It also prints the share of one-word function names in each source tree.
 """
 
@@ -22,7 +22,11 @@ IRREGULAR = {
 }
 FIELD_TERMS = {"embed", "feed", "seed", "speed"}  # end in -ed, but are no participles
 PACKAGES = ("packages/attention-core", "packages/experiment-kit")
-ADAPTER_FUNCTIONS = {"is_cross_attention"}
+APPS = tuple(f"apps/{app}" for app in ("graph", "nlp", "sequence", "speech", "vision"))
+INTERFACES = {
+    "is_cross_attention",
+    "write_dataset",
+}  # a function of each library, or each generator
 RELATIVE = re.compile(r"(What|How|Where|Which|Whether|That)\b")
 FRAGMENT = re.compile(r"#+\s*((that|those) )?of\b")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -84,14 +88,14 @@ def find_fragments(path: Path) -> Iterator[str]:
 def find_shared_names(files: list[Path]) -> Iterator[str]:
     """Yield one line for each public class or function that a second module defines too.
 
-    An attribute of an adapter that all libraries have is one function a library.
+    An attribute of an adapter, which all libraries have, is one function a library.
     """
     first: dict[str, Path] = {}
     for path in files:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
                 other = first.setdefault(node.name, path)
-                if other != path and node.name not in ADAPTER_FUNCTIONS:
+                if other != path and node.name not in INTERFACES:
                     where = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
                     yield f"{where}:{node.lineno}: {node.name!r} is a name of {other.name} too"
 
@@ -119,9 +123,10 @@ def main() -> int:
     for tree in (*TREES, "tests", "docs"):
         for path in sorted((ROOT / tree).rglob("*.py")):
             violations += find_fragments(path)
-    sources = [path for tree in PACKAGES for path in sorted((ROOT / tree / "src").rglob("*.py"))]
-    violations += find_shared_names(sources)
-    print("\n".join(violations), end="\n" if violations else "")
+    for app in APPS:  # apps do not import each other, and may share a name
+        trees = (sorted((ROOT / tree / "src").rglob("*.py")) for tree in (*PACKAGES, app))
+        violations += find_shared_names([path for files in trees for path in files])
+    print("\n".join(dict.fromkeys(violations)), end="\n" if violations else "")
     return 1 if violations else 0
 
 

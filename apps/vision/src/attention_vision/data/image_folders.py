@@ -131,7 +131,7 @@ class ImageFolders(VisionData):
                 raise UserError(f"{folder} lacks {_format_classes(absent)} that train has")
             if (unseen := sorted(found - set(classes))) and self.chosen is None:
                 raise UserError(f"{folder} has {_format_classes(unseen)} that train does not have")
-        return list_files(folder, classes)
+        return list_image_files(folder, classes)
 
     def load_splits(self, split: str) -> dict[str, ImageDataset]:
         """Load one split; shuffle the validation images, as files come class by class."""
@@ -309,7 +309,7 @@ def count_images(path: Path) -> int:
     return sum(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
 
 
-def list_files(folder: Path, classes: list[str]) -> ImageFiles:
+def list_image_files(folder: Path, classes: list[str]) -> ImageFiles:
     """List the images of the classes, and count what is no image or in none of the classes."""
     found: list[tuple[str, int]] = []
     ignored, start = Counter[str](), len(f"{folder}/")

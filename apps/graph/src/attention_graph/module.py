@@ -4,7 +4,7 @@ from typing import Any
 
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
-from experiment_kit.errors import convert_user_errors
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanAbsoluteError
@@ -94,14 +94,18 @@ class GraphRegressor(AttentionModule):
 
     def forward(self, batch: Batch) -> Tensor:
         """Predict the targets (B,)."""
-        with convert_user_errors(ValueError):  # a bias that cannot encode these graphs
+        if not isinstance(batch, Batch):
+            raise UserError(f"{type(batch).__name__} is no Batch: see docs/own_data.md")
+        text = "x or edge_attr has ids from data.atom_rows or data.bond_rows on: "
+        # ValueError: a bias that cannot encode these graphs
+        with convert_user_errors(ValueError), convert_user_errors(IndexError, prefix=text):
             return self.mean + self.std * self.model(batch).float()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the absolute error in units of the targets' deviation, plus the penalties."""
 
         def compute_error() -> Tensor:
-            target, predicted = batch.read_targets(), self(batch)
+            predicted, target = self(batch), batch.read_targets()
             self.maes["of_train"].update(predicted.detach(), target)
             return F.l1_loss(predicted, target) / self.std
 

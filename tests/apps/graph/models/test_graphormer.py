@@ -189,3 +189,19 @@ def test_pairs_without_a_path_need_enough_rows() -> None:
     released = GraphRegressor(1088, 1024, dim=6, num_heads=3, num_layers=1, variant="upstream")
     with pytest.raises(UserError, match="variant corrected gives such pairs a row of their own"):
         released(make_batch([(2, [])], "upstream"))
+    with pytest.raises(UserError, match="dict is no Batch"):
+        released({})
+
+
+@pytest.mark.parametrize(("name", "value", "sentence"), [
+    ("hops", None, "what ShortestPaths adds .*without 'hops'"),
+    ("edge_attr", torch.ones(10, dtype=int), r"edge_attr \(20,\) of int64 must be ids \(rows, col"),
+    ("x", torch.rand(5, 1), "x .* of float32 must be ids"),
+    ("x", torch.full((5, 2), 2), "in column c from 512 c on"),
+    ("y", torch.zeros(1, 2), "y must be one number, got 4 for 2 graphs"),
+    ("y", 1.5, "x or edge_attr has ids from data.atom_rows or data.bond_rows on: index out"),
+])  # fmt: skip
+def test_graphs_of_another_form_are_named(name, value, sentence) -> None:
+    one = ShortestPaths()(graph(5, RING)).update({name: value})
+    with pytest.raises(UserError, match=sentence):
+        GraphRegressor(4, 4, num_layers=1)(collate_graphs([one, one]))

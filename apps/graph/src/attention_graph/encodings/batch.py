@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from experiment_kit.errors import UserError, convert_user_errors
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -79,7 +80,10 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
     ([[[0, 1], [1, 0]]], [[3], [1]], [0, 0], (2,))
     """
     held = [graph.to_dict() for graph in graphs]  # once: an attribute of a Data takes microseconds
-    parts = {name: [graph[name] for graph in held] for name in _ATTRIBUTES}
+    needed = "a graph takes x, edge_attr, y, and what ShortestPaths adds (docs/own_data.md), not "
+    with convert_user_errors(KeyError, prefix=f"{needed}without "):
+        parts = {name: [graph[name] for graph in held] for name in _ATTRIBUTES}
+    parts["y"] = [torch.as_tensor(y).reshape(-1) for y in parts["y"]]
     nodes, edges, steps = (
         np.array([len(part) for part in parts[name]]) for name in ("x", "edge_attr", "step_pair")
     )
@@ -87,6 +91,10 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
         name: torch.cat(part, dim=-1 if name == "edge_index" else 0).numpy()
         for name, part in parts.items()
     }
+    _check_ids(joined["x"], "x")
+    _check_ids(joined["edge_attr"], "edge_attr")
+    if len(joined["y"]) != len(graphs):
+        raise UserError(f"y must be one number, got {len(joined['y'])} for {len(graphs)} graphs")
     mask = np.arange(nodes.max()) < nodes[:, None]
     pairs = mask[:, :, None] & mask[:, None, :]
     bonds, row = _find_distinct(joined["edge_attr"])
@@ -110,6 +118,14 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
     sizes = tuple(np.bincount(joined["step_hop"])[1:].tolist())
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return Batch(sizes=sizes, targets=joined["y"], **tensors)
+
+
+def _check_ids(ids: np.ndarray, name: str) -> None:
+    """Raise UserError for what are no ids (S, F) with an offset for each column, or 0."""
+    is_table = ids.ndim == 2 and ids.dtype in (np.int32, np.int64)
+    if not is_table or ((ids > 0) & (ids < ID_OFFSET * np.arange(ids.shape[1]))).any():
+        text = f"{name} {ids.shape} of {ids.dtype} must be ids (rows, columns) of int64, in column"
+        raise UserError(f"{text} c from {ID_OFFSET} c on (docs/own_data.md)")
 
 
 def _offset_indices(index: np.ndarray, first: np.ndarray) -> np.ndarray:

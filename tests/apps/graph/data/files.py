@@ -52,8 +52,10 @@ def write_zinc_pickles(folder: Path) -> None:
     folder.mkdir(parents=True)
     for shift, split in enumerate(SPLITS):
         molecules = [dense_molecule(smiles, row + shift) for row, smiles in enumerate(SMILES)]
-        (folder / f"{split}.pickle").write_bytes(pickle.dumps(molecules))
-        (folder / f"{split}.index").write_text(f"{4 + shift},0,{7 + shift}\n")
+        molecules[0]["bond_type"] = molecules[0]["bond_type"].tril()
+        molecules.append(molecules[-1] | {"atom_type": torch.tensor([256])})  # no atom of ZINC
+        (folder / f"{split}.pickle").write_bytes(pickle.dumps(molecules, 2 + shift))
+        (folder / f"{split}.index").write_text(f"\ufeff{4 + shift},0,{7 + shift}\n")
 
 
 def write_zinc_arrays(path: Path, **changed: np.ndarray) -> None:

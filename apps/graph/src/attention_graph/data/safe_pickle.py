@@ -10,6 +10,7 @@ from experiment_kit.errors import convert_user_errors
 
 _ARRAYS = ("_reconstruct", "scalar")
 _ALLOWED = {
+    "_codecs": ("encode",),  # protocol 2 takes it for tensors
     "collections": ("OrderedDict",),
     "torch._utils": ("_rebuild_tensor", "_rebuild_tensor_v2"),
     "numpy": ("ndarray", "dtype"),

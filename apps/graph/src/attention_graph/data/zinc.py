@@ -122,16 +122,17 @@ def read_pickled(path: Path, index: Path | None = None) -> Iterator[Record]:
         with convert_user_errors(LookupError, TypeError, ValueError, prefix=text):
             atoms, dense, target = (np.asarray(molecules[row][field]) for field in _FIELDS)
             square = dense.reshape(len(atoms), len(atoms))
-            begin, end = np.nonzero(np.triu(square, 1))
+            square = np.triu(np.maximum(square, square.T), 1)  # either triangle may be empty
+            begin, end = np.nonzero(square)
             bonds = np.stack([begin, end, square[begin, end]], 1).astype(np.int32)
-            content = MoleculeArrays(atoms.astype(np.uint8), bonds, float(target.reshape(())))
+            content = MoleculeArrays(atoms.astype(np.int32), bonds, float(target.reshape(())))
         yield Record(row, content, len(atoms))
 
 
 def read_index(path: Path) -> list[int]:
     """Read row numbers, separated by commas; raises UserError for anything else."""
     with convert_user_errors(ValueError, prefix=f"{path} must hold numbers with commas between: "):
-        return [int(cell) for cell in path.read_text().replace(",", " ").split()]
+        return [int(cell) for cell in path.read_text("utf-8-sig").replace(",", " ").split()]
 
 
 def read_arrays(path: Path, split: str) -> Iterator[Record]:

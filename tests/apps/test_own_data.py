@@ -35,12 +35,14 @@ def test_texts_of_a_csv_file(root: Path) -> None:
         CsvText(file="mine.csv", test_file="mine.csv")
 
 
-def test_molecules_of_a_csv_file(root: Path) -> None:
-    rows = "".join(f"{'C' * n},{n}\n" for n in range(1, 21))
-    (root / "mine.csv").write_text(f"structure,gap\n{rows}")
+def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
+    rows = "".join(f"{'C' * n},{n - 1e8}\n" for n in range(1, 21))
+    (root / "mine.csv").write_text(f"structure,gap,Split\n{rows}")
     data = SmilesCSV(file="mine.csv", smiles_column="structure", target_column="gap")
     assert [len(data.stores[split]) for split in ("train", "val", "test")] == [16, 2, 2]
-    assert data.target_mean == data.stores["train"].targets.mean()
+    assert data.target_mean == data.stores["train"].targets.mean(dtype=float)
+    warned = ["column split, which is not read", "float32 rounds its targets: subtract"]
+    assert [*map(capsys.readouterr().err.count, warned)] == [1, 1]
     with pytest.raises(UserError, match=r"mine.csv .*smiles"):
         SmilesCSV(file="mine.csv").stores  # noqa: B018
     with pytest.raises(ValueError, match="a tenth of these molecules validates"):
@@ -75,7 +77,7 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) 
     (root / "named.txt").write_text("one\ttwo\nthree\n")
     with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
         data.read_files([root / "named.txt"])
-    for name in ("mine.csv", "mine.tsv"):
+    for name in ("mine.csv", "mine.TSV.gz", "mine.ndjson"):
         with pytest.raises(UserError, match=f"{name} may have a header or labels: write a .txt"):
             data.read_files([root / name])
     (root / "named.txt").write_text("a b\n  a b \n")

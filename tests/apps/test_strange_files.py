@@ -123,7 +123,7 @@ def test_the_encoding_of_a_file_does_not_change_its_reading(reader, encoding, tm
 
 
 STRANGE = [  # reader, content, its reading or sentence
-    ("csv_text", "text,label\nWell, I liked it,pos\n", "line 2: 3 cells, not 2: put quotes"),
+    ("csv_text", "text,label\nWell, I liked it,pos\n", "not 2: put quotes .*name all"),
     ("csv_text", 'text, label\n"a, b" , "pos"\nb,neg,,\n,\n', [["pos", "a, b"], ["neg", "b"]]),
     ("csv_text", 'text,label\n"say ""a""" ,x\n', [["x", 'say "a"']]),
     ("csv_text", 'text,label\n"a\nb",x\nc,y,z\n', "line 4: 3 cells, not 2"),
@@ -135,11 +135,11 @@ STRANGE = [  # reader, content, its reading or sentence
     ("csv_text", 'text,label\na,b\n"c,d\ne,f\n', "line 3: unexpected end of data"),
     ("csv_text", 'text,label\n"So" he said,b\n', "line 2: ',' expected after '\"': put a text"),
     ("csv_text", "text,label\nx,\n", "texts.csv, line 2: label is empty"),
-    ("csv_text", "text,label\na,b\ntext, label\n", "line 3 is the header again: remove it"),
+    ("csv_text", "text,label\na,b\n\ufefftext, label\n", "line 3 is the header again: remove it"),
     ("csv_text", "text,label\nNA,nan\n", [["nan", "NA"]]),
     ("csv_text", "text,label\n", "texts.csv has no rows"),
     ("csv_text", "", "texts.csv is empty"),
-    ("wav_folder", "path,text\na.wav,a\n", "index.csv has no column 'file', but path, text$"),
+    ("wav_folder", "path,text\na.wav,a\n", "no column 'file' .data.*, but path, text$"),
     ("wav_folder", "file,text\nc.wav,a\n", "index.csv, line 2: c.wav does not exist"),
     ("wav_folder", "file,text\na.wav,a\n./a.wav,b\n", "index.csv, line 3: a.wav is named twice"),
     ("smiles_csv", 'y, smiles\n\n1e0,"CC" \n2\n3,C\n', [("CC", 1.0), ("", 2.0), ("C", 3.0)]),
@@ -148,7 +148,6 @@ STRANGE = [  # reader, content, its reading or sentence
     ("sst2", "sentence\tlabel\n\"So\u2028\x85\t1\t \n", [('"So\u2028\x85', None, 1)]),
     ("sst2", "sentence\tlabel\na\t1\tb\n", "line 2: 3 cells, not 2: a tab within a text cuts it"),
     ("sst2", "sentence\tlabel\tlabel\na\t1\t0\n", "train.tsv has 2 columns 'label': rename one"),
-    ("sst2", "sentence,label\na,1\n", "no column 'sentence' among sentence,label"),
     ("uea", HEAD + "1,2: A b?\n# May\n\n% June\n2,1:nan\n",
      [("A b?", [[1, 2]]), ("nan", [[2, 1]])]),
     ("uea", HEAD.replace("true a b", "false") + "1,2\n", [("", [[1, 2]])]),
@@ -159,7 +158,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("uea", HEAD + "1,2\n", "X.ts, line 5 is no series: no value, or no ':' and"),
     ("uea", HEAD + "1,2:a\n1,2:3,4:a\n", "line 6: 2 features, not 1 as in the first series"),
     ("uea", HEAD + "1,2:a\n1,2,3:a\n", [("a", [[1, 2]]), ("a", [[1, 2, 3]])]),
-    ("uea", HEAD + "1,2:3:a\n", "line 5 is no series: all input arrays must have the same"),
+    ("uea", HEAD + "1,2:3:a\n", r"line 5 is no series: features of \[1, 2\] steps"),
     ("uea", HEAD + "?,NaN:1,2:a\n", "line 5, feature 0 has no value, or one beyond 3e38"),
     ("uea", HEAD + "1,2:4,inf:a\n", "line 5, feature 1 has no value, or one beyond 3e38"),
     ("uea", HEAD + "1,,2:a\n", "X.ts, line 5 is no series: could not convert"),
@@ -169,12 +168,11 @@ STRANGE = [  # reader, content, its reading or sentence
     ("json_texts", '{"text": "a"}\n["b"]\n', "a.jsonl, line 2: no JSON object"),
     ("json_texts", '{"text": "\\uD800"}\n', "a.jsonl, line 1: not JSON .*surrogates not allowed"),
     ("json_texts", '{"text": "\\ud83d\\ude00"}\n', ["\U0001f600"]),
-    ("cb", "5\n", "train.jsonl, line 1: no JSON object"),
     ("json_texts", '{"text":\n"a"}\n', "a.jsonl, line 1: not JSON"),
-    ("text_files", "a b " * 500_000, ["a b " * 500_000]),
-    ("text_files", "a\r\n \r\n\r\nb", ["a", "b"]),
+    ("text_files", "a\r\n \r\n\r\nb\rc", ["a", "b\rc"]),
+    ("text_files", "a\rb\r\rc\r", ["a\nb", "c"]),
     ("smiles_csv", "smiles,target\nCC,1e400\nC,1e39\n", [("CC", math.inf), ("C", 1e39)]),
-    ("csv_text", "sep=,\ntext,label\na,b\n", "no column 'label', but sep=, $"),
+    ("csv_text", "sep=,\ntext,label\na,b\n", [["b", "a"]]),
     ("csv_text", "text,label\ra,x\rb,y\r", [["x", "a"], ["y", "b"]]),
     ("listops", "Source\tTarget\n[MAX 4 ]\t4\t\n", [(4, b"\x0a\x04\x0e")]),
     ("listops", "Source\tTarget\n( ( [MAX\n", "row 2 has 1 cells, not 2: Source, Target"),
@@ -183,9 +181,8 @@ STRANGE = [  # reader, content, its reading or sentence
     ("listops", "Target\tSource\n", r"has the header \['Target', 'Source'\]"),
     ("listops", "Source\tTarget\n", "a.tsv holds no expression"),
     ("listops", "Source\tTarget\n( )\t7\n", "row 2 has no expression"),
-    ("text", "1\t4\ta\tb\n", "row 1: 4 cells, not 3: a tab within a text cuts it"),
+    ("text", "1\t4\ta\tb\n", "row 1: 4 cells, not 3: a tab .* or CR ends"),
     ("text", "1\t4_9\t\n", "row 1 has no text"),
-    ("text", "2\t4_9\tGood\n", "row 1 has label '2', not 0 to 1"),
     ("retrieval", "1\ta\tb\tx\ty\t\r\n0\tc\td\tx\ty\n", [(0, b"x", b"y"), (1, b"x", b"y")]),
     ("retrieval", "1.0\ta\tb\t\ty\n", "row 1 has an empty text"),
 ]  # fmt: skip
@@ -207,15 +204,21 @@ def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_p
 def test_texts_of_linked_folders_and_in_upper_case_are_read_and_others_counted(
     tmp_path, capsys
 ) -> None:
-    for name in ("texts/A.TXT", "texts/b.md", "other/c.JSONL"):
+    for name in ("texts/Train.TXT", "texts/b.md", "other/test-c.JSONL"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "c"}\n')
     (tmp_path / "texts/more").symlink_to("../other")
     assert [*read_text_files(tmp_path / "texts")] == ['{"text": "c"}', "c"]
-    assert "neither .txt nor .jsonl, and not read: 1\n" in capsys.readouterr().err
+    warned = ("neither .txt nor .jsonl, and not read: 1\n", "train and of test: all are one text")
+    assert all(map(capsys.readouterr().err.count, warned))
 
 
-def test_a_text_without_a_token_and_a_single_class_are_refused(tmp_path) -> None:
+def test_texts_without_a_token_and_classes_that_are_one_or_numbers(tmp_path, capsys) -> None:
+    for count in (10, 12):  # half stars up to 5, and up to 6
+        rows = [f"a,{n / 2}\n" for n in range(count)] * 2
+        (tmp_path / "texts.csv").write_text("".join(["text,label\n", *rows]))
+        assert len(CsvText(data_dir=str(tmp_path)).classes) == count
+    assert capsys.readouterr().err.count("label of texts.csv has numbers with decimals: each") == 1
     (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
     with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):
         _ = CsvText(data_dir=str(tmp_path)).classes

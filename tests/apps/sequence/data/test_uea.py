@@ -104,9 +104,10 @@ def test_missing_values_and_features_that_are_constant_in_train_are_noted(tmp_pa
 
 def test_a_label_that_the_header_does_not_list_is_named_once(tmp_path, capsys) -> None:
     header = HEAD.replace("true a b", "a b").replace("Stamps false", "Stamps true")  # in some files
-    (tmp_path / "X.ts").write_text(header + "1,2,3:4,5,6:a\n" + 2 * "1,2,3:4,5,6:A\n")
-    assert read_ts_file(tmp_path / "X.ts").labels.tolist() == ["a", "A", "A"]
-    text = f"{tmp_path}/X.ts, line 11: A is a class of its own: @classLabel does not list it\n"
+    (tmp_path / "X.ts").write_text(header + "1,2,3:4,5,6:a\n" + 2 * "1,2,3:4,5,6:A,1\n")
+    assert read_ts_file(tmp_path / "X.ts").labels.tolist() == ["a", "A,1", "A,1"]
+    text = f"{tmp_path}/X.ts, line 11: A,1 is a class of its own: @classLabel does not list it "
+    text += "(if they have no labels, write @classLabel false)\n"
     note = f"note: {tmp_path}/X.ts: time stamps are dropped: steps count as equally spaced\n"
     assert capsys.readouterr().err == f"{note}warning: {text}"
 

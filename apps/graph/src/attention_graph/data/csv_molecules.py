@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from experiment_kit.data.datamodule import find_dataset
+from experiment_kit.run_files import warn_once
 from torch.utils.data import Dataset
 
 from attention_graph.chemistry.features import OGB_ATOM_ROWS, OGB_BOND_ROWS
@@ -52,7 +53,11 @@ class CsvMolecules(GraphData):
         (path,) = self.list_data_files()
         records = partial(read_csv_rows, path, *self.columns)
         source = MoleculeSource(self.cache_name, (path,), records, featurize_row)
-        return split_by_tenths(self.open_store(source))
+        splits = split_by_tenths(self.open_store(source))
+        y = splits["train"].targets
+        if np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64) > 0:
+            warn_once(f"{path}: float32 rounds its targets: subtract a constant from them")
+        return splits
 
     @property
     def target_mean(self) -> float:  # type: ignore[override]

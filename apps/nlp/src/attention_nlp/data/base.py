@@ -18,6 +18,7 @@ from attention_nlp.data.files import Row, find_hub_table, load_hub_rows, read_li
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
+_TABLES = (".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson")
 
 
 class LanguageData(datamodule.SplitDataModule):
@@ -236,7 +237,7 @@ class LanguageData(datamodule.SplitDataModule):
             return super().read_files(files)
         count, names, examples = self.count_fields(), [], []
         for path in files:
-            if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl"):
+            if path.name.lower().removesuffix(".gz").endswith(_TABLES):
                 between = ", with a tab between its texts" * (count > 1)
                 raise UserError(f"{path} may have a header or labels: write a .txt file with one "
                                 f"sample a line{between}")  # fmt: skip

@@ -1,6 +1,7 @@
 """Own texts: csv files with a column of texts, perhaps of second texts, and a column of labels."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from experiment_kit.data.csv_files import read_csv_cells
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import warn_once
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
@@ -72,6 +74,10 @@ class CsvText(LanguageData):
         if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
+        with suppress(ValueError):  # half stars and 0.0 or 1.0 may be classes, many scores are not
+            if sum(not float(name).is_integer() for name in found) > 5:
+                text = f"{self.columns[0]} of {self.file} has numbers with decimals"
+                warn_once(f"{text}: each of the {len(found)} is learned as a class, without order")
         return found
 
     @property

@@ -23,7 +23,10 @@ T = TypeVar("T")
 
 def read_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a text file without their ends; raises UserError for another file."""
-    return (line.rstrip("\r\n") for line in read_text_lines(path, newline="\n"))
+    for number, line in enumerate(read_text_lines(path, newline="\n")):
+        text = line.rstrip("\r\n")
+        # a file without LF has the line ends of old Macs
+        yield from [text] if number or line.endswith("\n") else text.split("\r")
 
 
 def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -31,10 +32,14 @@ _SENTENCES_PER_DOCUMENT = 16  # in Python's documentation
 
 
 def list_text_files(folder: Path) -> list[Path]:
-    """List the `.txt` and `.jsonl` files below a folder; UserError if there is none."""
-    if found := list_visible_files(folder, ".txt", ".jsonl"):
-        return found
-    raise UserError(f"no .txt or .jsonl file in {folder}")
+    """List the `.txt` and `.jsonl` files below a folder, which are one text; UserError for none."""
+    if not (found := list_visible_files(folder, ".txt", ".jsonl")):
+        raise UserError(f"no .txt or .jsonl file in {folder}")
+    words = set(re.split(r"\W|_", " ".join(str(p.relative_to(folder)) for p in found).lower()))
+    if "train" in words and (held := words & {"val", "valid", "validation", "dev", "test"}):
+        text = f"{folder} has files of train and of {', '.join(sorted(held))}: all are one text"
+        warn_once(f"{text}, of which data.val_fraction is held out: move others than train")
+    return found
 
 
 def hash_text_files(folder: Path) -> list[str]:

@@ -192,7 +192,7 @@ def read_rows(path: Path, names: Sequence[str]) -> Iterator[tuple[str, int, list
         for row, line in enumerate(file, start=1):
             where, cells = f"{path}: row {row}", line.rstrip(b"\r\n").split(b"\t")
             if line.strip():
-                check_width(cells, names, where, "a tab within a text cuts it")
+                check_width(cells, names, where, "a tab within a text cuts it, or CR ends lines")
                 if b"\0" in line:
                     raise UserError(f"{where} has characters NUL, as UTF-16 has: save it as UTF-8")
                 if len(cells) < len(names):

@@ -76,6 +76,7 @@ def read_ts_rows(path: Path) -> Iterator[tuple[int, list[str], str]]:
             label = label.strip()
             if names and label and label not in names:
                 text = f"{label:.40} is a class of its own: @classLabel does not list it"
+                text += " (if they have no labels, write @classLabel false)" * ("," in label)
                 print(f"warning: {path}, line {number}: {text}", file=sys.stderr)
                 names = []  # one warning is enough
             yield number, features.split(":"), label
@@ -87,6 +88,8 @@ def read_ts_file(path: Path) -> SeriesSet:
     labels = []
     for number, features, label in read_ts_rows(path):
         with convert_user_errors(ValueError, prefix=f"{path}, line {number} is no series: "):
+            if len(steps := sorted({one.count(",") + 1 for one in features})) > 1:
+                raise ValueError(f"features of {steps} steps: fill them (a label has no ':')")
             values = np.stack(
                 [np.array(one.replace("?", "nan").split(","), float) for one in features]
             )

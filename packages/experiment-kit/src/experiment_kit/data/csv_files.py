@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import AnyStr
 
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
 
@@ -28,6 +29,8 @@ def read_csv_cells(
     rows = read_csv_table(path)
     _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
+    if "split" in {name.lower() for name in names} - {names[place].lower() for place in places}:
+        warn_once(f"{path} has a column split, which is not read: its rows are one set")
     line = 0
     for line, row in rows:
         cells = [row[place] for place in places]
@@ -48,14 +51,15 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
     end_of_cell = re.compile(r'(?<!")((?:"")*")[ \t]+(?=,|[\r\n]*$)')
     lines = (end_of_cell.sub(r"\1", line) for line in read_text_lines(path))
     header = csv.reader(lines, skipinitialspace=True)  # not strict: it reads "text";"label"
-    names = [name.strip() for name in next(filter(any, header), [])]
+    first = (row for row in header if any(row) and not row[0].startswith("sep="))  # Excel's
+    names = [name.strip() for name in next(first, [])]
     reader, end = csv.reader(lines, skipinitialspace=True, strict=True), header.line_num
     yield end, names
     try:
         for row in reader:
             end, cells = header.line_num + reader.line_num, [cell.strip() for cell in row]
-            where, hint = f"{path}, line {end}", "put quotes around a text with commas"
-            check_width(cells, names, where, hint)
+            where = f"{path}, line {end}"
+            check_width(cells, names, where, "put quotes around commas, or name all columns")
             if cells == names:
                 raise UserError(f"{where} is the header again: remove it")
             if any(cells):
@@ -78,11 +82,8 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
     for one that cannot be read, and for the first line that is not UTF-8.
     """
     open_file = gzip.open if path.suffix == ".gz" else open
-    kinds = (OSError, EOFError, zlib.error, UnicodeError)
-    with (
-        convert_user_errors(*kinds, prefix=f"{path} cannot be read: "),
-        open_file(path, "rb") as file,
-    ):
+    kinds, text = (OSError, EOFError, zlib.error, UnicodeError), f"{path} cannot be read: "
+    with convert_user_errors(*kinds, prefix=text), open_file(path, "rb") as file:
         start = file.peek(4)
         is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         if b"\0" in start and (not is_utf16 or start.startswith(codecs.BOM_UTF32_LE)):
@@ -90,12 +91,11 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
             raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as {others}")
         encoding = "utf-16" if is_utf16 else "utf-8-sig"
         # bytes that are not UTF-8 become surrogates, whose line is known
-        text = io.TextIOWrapper(file, encoding, "surrogateescape", newline)
-        for number, line in enumerate(text, 1):
+        lines = io.TextIOWrapper(file, encoding, "surrogateescape", newline)
+        for number, line in enumerate(lines, 1):
             if not line.isascii() and (wrong := re.search(r"[\udc80-\udcff]", line)):
-                place = f"line {number}, character {wrong.start() + 1}"
-                raise UserError(f"{path}, {place}: the text is not UTF-8")
-            yield line
+                raise UserError(f"{path}, line {number}, character {wrong.start() + 1}: not UTF-8")
+            yield line.removeprefix("\ufeff")  # files may be joined
 
 
 def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) -> int:
@@ -105,10 +105,10 @@ def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) 
     found = next((name for name in wanted if name in names), None)
     if found and names.count(found) == 1:
         return names.index(found)
-    missing, header = " or ".join(map(repr, wanted)), ", ".join(names)
+    missing = " or ".join(map(repr, wanted)) + " (data.*_column names it)" * (len(wanted) == 1)
     if found:
         raise UserError(f"{path} has {names.count(found)} columns {found!r}: rename one")
     for mark, name in _SEPARATORS.items():
-        if len(names) == 1 and mark in header:
+        if len(names) == 1 and mark in names[0]:
             raise UserError(f"{path} is separated by {name}: save it with commas")
-    raise UserError(f"{path} has no column {missing}, but {header}")
+    raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")

@@ -98,7 +98,7 @@ def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
 def test_the_terminal_shows_the_measured_cells_beside_the_printed_ones():
     results = make_results({"row": "transformer", "value": 71.0})
     console = Console(file=io.StringIO(), width=150, highlight=False)
-    print_table(results, "small", "validation", console)
+    print_table(results, "small", "validation", console, ())
     text = console.file.getvalue()
     verdict = "not comparable: profile small is not the paper's scale"
     cells = ("Transformer", "HB", "71.00 (1)", "76.1", "−5.10", verdict)
@@ -177,7 +177,7 @@ def test_absent_weights_are_one_sentence_before_training(folders, monkeypatch):
         raise UserError("no network")
 
     monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
-    monkeypatch.setattr(cost, "fetch_hub_files", refuse_download)
+    monkeypatch.setattr(cost.download, "fetch_hub_files", refuse_download)
     monkeypatch.setattr(publish, "run_missing", lambda *_: pytest.fail("trained"))
     sentence = "attnscale-table-3: no weights of cait_s24, cait_xxs24: allpass weights cait_s24"
     with pytest.raises(UserError, match=sentence) as error:

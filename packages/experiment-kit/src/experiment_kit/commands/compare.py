@@ -17,14 +17,7 @@ from experiment_kit.launch.execute import print_plan, refuse_failures, run_missi
 from experiment_kit.launch.options import ComparisonOptions, expand_grid, make_folders, read_grid
 from experiment_kit.launch.overlays import fill_defaults
 from experiment_kit.launch.plan import Experiment, find_absent_data, plan_configs, plan_runs
-from experiment_kit.pages import tables
-from experiment_kit.pages.records import (
-    RunRecord,
-    compare_settings,
-    draw_figures,
-    read_run_record,
-    tabulate_runs,
-)
+from experiment_kit.pages import records, tables
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_mapping
 
@@ -107,7 +100,7 @@ def tabulate_own_recipes(experiments: Sequence[Experiment]) -> tables.PageTable:
         recipe = fill_defaults(e.app, e.data, **names)["recipe"]
         if recipe != e.recipe:
             here, own = plan_configs([e, replace(e, recipe=recipe)]).values()
-            found = compare_settings({"here": here, "its own": own})
+            found = records.compare_settings({"here": here, "its own": own})
             rows += [[e.method, *row] for row in found.rows]
     note = f"One recipe, {experiments[0].recipe}, trains all; alone, a method would have its own:"
     return tables.PageTable("own recipes", ("method", "setting", "here", "its own"), rows, note)
@@ -122,23 +115,24 @@ def show_comparison(
     for run in runs.values() if known else ():
         if change := run.diff_data(known):
             print(f"warning: {run.folder} was trained on other data: {change}", file=sys.stderr)
-    records = [
+    finished = [
         record
         for e, run in runs.items()
-        if (record := read_run_record(e.name, run.folder, profile=e.profile or "paper"))
+        if (record := records.read_run_record(e.name, run.folder, profile=e.profile or "paper"))
     ]
-    if not records:
+    if not finished:
         raise NothingMeasuredError(f"no run finished: see {runs[first].folder}/log.txt")
     names = [*(getattr(first, kind) for kind in OVERLAYS), options.args]
     title = ", ".join(name for name in names if name not in ("", "validation"))
     methods = list(dict.fromkeys(e.name for e in runs))
-    results = tabulate_methods(methods, records)
+    results = tabulate_methods(methods, finished)
     tables.print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
-    configs = {record.label: record.config for record in records if record.config}
+    differing = records.compare_settings({r.label: r.config for r in finished if r.config})
+    figures = records.draw_figures(methods, finished, title)
     context = {
-        "title": title, "own": own, "results": results, "differing": compare_settings(configs),
-        "figures": draw_figures(methods, records, title), "runs": tabulate_runs(records, path),
+        "title": title, "own": own, "results": results, "differing": differing, "figures": figures,
+        "runs": records.tabulate_runs(finished, path),
     }  # fmt: skip
     try:
         tables.write_page(path, "compare.html", **context)
@@ -149,10 +143,10 @@ def show_comparison(
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 
 
-def tabulate_methods(methods: Sequence[str], records: Sequence[RunRecord]) -> tables.PageTable:
+def tabulate_methods(methods: Sequence[str], runs: Sequence[records.RunRecord]) -> tables.PageTable:
     """Return a row of means for each method, the best of a column in bold."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for record in records:
+    for record in runs:
         for name, value in collect_numbers(record).items():
             found[name][record.label].append(value)
     rows = [[method] for method in methods]
@@ -178,7 +172,7 @@ def is_higher_better(name: str) -> bool | None:
     return True if re.search(_HIGHER, name) else None
 
 
-def collect_numbers(record: RunRecord) -> dict[str, float]:
+def collect_numbers(record: records.RunRecord) -> dict[str, float]:
     """Return the size, the scores and the times of a run, and how smooth its tokens are."""
     metrics = record.result["metrics"].items()
     numbers = {"parameters": record.result.get("parameters")}

@@ -24,18 +24,10 @@ from experiment_kit.launch.options import (
 )
 from experiment_kit.launch.overlays import NO_OVERLAY
 from experiment_kit.launch.plan import Experiment, find_absent_data, load_app, plan_runs
+from experiment_kit.papers import results
 from experiment_kit.papers.cost import list_missing_weights
 from experiment_kit.papers.provenance import publish_runs, read_runs
 from experiment_kit.papers.render import print_table, render_markdown
-from experiment_kit.papers.results import (
-    MIN_SEEDS,
-    Measurement,
-    TableResults,
-    add_measurements,
-    open_results,
-    read_measurement,
-    write_results,
-)
 from experiment_kit.papers.spec import PAPER, SELECTED, Cell, TableSpec, find_spec
 from experiment_kit.run import Run
 from experiment_kit.run_files import try_read, write_atomically
@@ -134,8 +126,8 @@ def make_table(
     is_published = (Path(out) / f"{table}.csv").is_file()
     if not measurements and (train or not is_published):
         raise NothingMeasuredError(f"{table}: no cell is measured, and nothing is published")
-    results = publish_table(spec, measurements, Path(out), folder)
-    print_table(results, chosen.profile, protocol, console, chosen.columns)
+    published = publish_table(spec, measurements, Path(out), folder)
+    print_table(published, chosen.profile, protocol, console, chosen.columns or ())
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
     refuse_failures(failures, "table")
@@ -169,18 +161,19 @@ def list_searches(
     }
 
 
-def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[Measurement]:
+def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[results.Measurement]:
     """Read the cells that are measured; a damaged result is left out with a warning."""
     folders = ((cell, runs[cell.experiment].folder) for cell in cells)
-    found = (try_read(read_measurement, cell, folder) for cell, folder in folders)
+    found = (try_read(results.read_measurement, cell, folder) for cell, folder in folders)
     return [measurement for measurement in found if measurement]
 
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
     """Return the cells whose data is here or not needed; print what others and verdicts lack."""
     seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
-    if min(seeds.values(), default=MIN_SEEDS) < MIN_SEEDS:
-        console.print(f"fewer than {MIN_SEEDS} seeds have no verdict: --seeds=0,1,2 gives them one")
+    least = results.MIN_SEEDS
+    if min(seeds.values(), default=least) < least:
+        console.print(f"fewer than {least} seeds have no verdict: --seeds=0,1,2 gives them one")
 
     def needs_data(e: Experiment) -> bool:
         return e.is_trained and not (e.source == "result" and runs[e].has_result)
@@ -206,16 +199,16 @@ def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]
 
 
 def publish_table(
-    spec: TableSpec, measurements: Sequence[Measurement], out: Path, folder: Path
-) -> TableResults:
+    spec: TableSpec, measurements: Sequence[results.Measurement], out: Path, folder: Path
+) -> results.TableResults:
     """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`."""
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     measured = {line["run"] for line in measurements}
     publish_runs([r.folder for r in Run.find_all(folder) if r.hash in measured], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
-        old = open_results(out, spec)
-        results = TableResults(spec, add_measurements(old.runs, measurements, spec))
-        write_results(path, results)
-    write_atomically(path.with_suffix(".md"), render_markdown(results, out))
-    return results
+        old = results.open_results(out, spec)
+        new = results.TableResults(spec, results.add_measurements(old.runs, measurements, spec))
+        results.write_results(path, new)
+    write_atomically(path.with_suffix(".md"), render_markdown(new, out))
+    return new

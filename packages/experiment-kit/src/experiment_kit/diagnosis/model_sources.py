@@ -15,13 +15,8 @@ from attention_core.diagnosis.batches import ModelInputs
 from torch import Tensor, nn
 
 from experiment_kit.data import download
+from experiment_kit.diagnosis import model_inputs
 from experiment_kit.diagnosis.checkpoint_files import load_checkpoint_weights
-from experiment_kit.diagnosis.model_inputs import (
-    Kind,
-    draw_token_ids,
-    find_input_files,
-    find_samples,
-)
 from experiment_kit.errors import UserError, convert_user_errors, import_library, suggest_name
 from experiment_kit.launch.plan import build_run, load_app, load_best_epoch
 from experiment_kit.training.spectral_monitor import crop_batch
@@ -36,7 +31,7 @@ _MAX_TOKENS = 128  # longer texts are cut
 _IMAGE_SHAPE = (3, 224, 224)
 _MODES = {1: "L"}  # modes of images by their channels; RGB for others
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, model_inputs.Kind] = {
     "input_ids": "text", "pixel_values": "image",
     "input_values": "recording", "input_features": "recording",
 }  # fmt: skip
@@ -53,7 +48,7 @@ class ModelSource:
 
     network: Any
     weights: str
-    kind: Kind | None
+    kind: model_inputs.Kind | None
     encode: Callable[[Any], Any]
     made: str = "The texts are random tokens: the model has no tokenizer."
 
@@ -64,7 +59,7 @@ class ModelSource:
                 batch = torch.load(paths[0], map_location="cpu", weights_only=True)
             return batch, f"The batch is that of {paths[0]}."
         if self.kind:
-            found, note = find_samples(paths, self.kind, samples)
+            found, note = model_inputs.find_samples(paths, self.kind, samples)
             return self.encode(found), note
         if paths:
             raise UserError("the model has no tokenizer to read --input with: leave it out")
@@ -218,11 +213,10 @@ def _encode_texts(network: Any, tokenizer: Any, texts: Sequence[str] | int) -> d
     config = network.config.get_text_config()
     length = min(_MAX_TOKENS, getattr(config, "max_position_embeddings", None) or _MAX_TOKENS)
     if isinstance(texts, int):
-        batch = {"input_ids": draw_token_ids(config.vocab_size, texts, length // 2)}
+        batch = {"input_ids": model_inputs.draw_token_ids(config.vocab_size, texts, length // 2)}
     else:
-        encoded = tokenizer(
-            list(texts), padding=True, truncation=True, max_length=length, return_tensors="pt"
-        )
+        options = {"truncation": True, "max_length": length, "return_tensors": "pt"}
+        encoded = tokenizer(list(texts), padding=True, **options)
         batch = {key: encoded[key] for key in ("input_ids", "attention_mask")}
     if network.config.is_encoder_decoder:  # which reads the text of the encoder
         batch |= {f"decoder_{name}": x for name, x in batch.items()}
@@ -260,7 +254,7 @@ def _encode_waves(network: Any, folder: Path | None, waves: Sequence[Tensor]) ->
     batch = {name: extractor(cut, sampling_rate=16_000, return_tensors="pt")[name]}
     if network.config.is_encoder_decoder:
         size = network.config.vocab_size
-        batch["decoder_input_ids"] = draw_token_ids(size, len(waves), _DECODER_TOKENS)
+        batch["decoder_input_ids"] = model_inputs.draw_token_ids(size, len(waves), _DECODER_TOKENS)
     return batch
 
 
@@ -288,7 +282,8 @@ def load_model(
     kind, _, name = model.partition(":")
     if kind in ("run", "start") and name:
         load = load_best_epoch if kind == "run" else build_run
-        network, batches, note = load_run(name, find_input_files(paths), samples, trust, load)
+        files = model_inputs.find_input_files(paths)
+        network, batches, note = load_run(name, files, samples, trust, load)
         notes = [note]
     else:
         source = load_source(model, **options)
@@ -318,7 +313,6 @@ def load_run(
         loader = data.val_dataloader()
     batches = iter(loader)
     first = next(batches)
-
     what = ", ".join(map(str, files)) if files else "the run's validation data"
     weights = "tested weights" if load is load_best_epoch else "weights of the first step"
     note = f"The model has the {weights} of {folder}; the batch is of {what}."

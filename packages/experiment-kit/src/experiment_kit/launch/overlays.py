@@ -11,16 +11,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiment_kit.app_files import (
-    PREFIX,
-    Settings,
-    find_config,
-    flatten_row,
-    list_apps,
-    match_names,
-    match_rows,
-    read_entries,
-)
+from experiment_kit import app_files
+from experiment_kit.app_files import PREFIX, match_rows
 from experiment_kit.errors import UserError, suggest_name
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
@@ -29,15 +21,15 @@ NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave 
 
 def list_overlays(app: str, kind: str) -> list[str]:
     """List the overlays of a kind that an app has."""
-    return sorted(read_entries(PREFIX + app, kind))
+    return sorted(app_files.read_entries(PREFIX + app, kind))
 
 
-def read_overlay(app: str, kind: str, name: str) -> Settings:
+def read_overlay(app: str, kind: str, name: str) -> app_files.Settings:
     """Return the settings of an overlay; UserError, with those that exist, if there is none."""
-    found = find_config(PREFIX + app, f"{kind}/{name}" if kind else name)
+    found = app_files.find_config(PREFIX + app, f"{kind}/{name}" if kind else name)
     if found is not None:
         return found
-    if app not in (apps := list_apps()):
+    if app not in (apps := app_files.list_apps()):
         raise UserError(f"no app {app!r} is installed; there are: {', '.join(apps)}")
     none = {NO_OVERLAY[kind]} if kind in NO_OVERLAY else set()
     if kind == "data" and "." in name:
@@ -56,7 +48,7 @@ def overlay_arguments(app: str, extra: Iterable[str] = (), **chosen: str | None)
         f"--{key}={value if isinstance(value, str) else json.dumps(value)}"
         for kind, name in named
         for row in match_rows(read_overlay(app, kind, name), names)
-        for key, value in flatten_row(row)
+        for key, value in app_files.flatten_row(row)
     ]
     files = [part for item in named for part in ("-c", "/".join(item))]
     return ["-c", "base", *files, *rows, *extra]
@@ -116,4 +108,5 @@ def fill_defaults(app: str, data: str, **chosen: str | None) -> dict[str, str]:
 
 
 def _find_refinement(refinements: Mapping[str, dict[str, str]], name: str) -> dict[str, str]:
-    return next((part for pattern, part in refinements.items() if match_names(pattern, name)), {})
+    found = (part for names, part in refinements.items() if app_files.match_names(names, name))
+    return next(found, {})

@@ -9,13 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
-from attention_core.plots import (
-    Lines,
-    add_legend,
-    make_panels,
-    plot_depth_profiles,
-    plot_frequency_responses,
-)
+from attention_core import plots
 from attention_core.plots.depth import PROFILE
 from attention_core.plots.panels import DASHES, get_line, show_integers
 from markupsafe import Markup
@@ -41,7 +35,7 @@ _DEPTH = (
     "Depth: block 0 is the embedding; mean over seeds. A falling ratio, cosines near 1 and a "
     "falling rank show over-smoothing."
 )
-_RESPONSE = (
+_GAINS = (
     "Frequency response: the row norms of F H F⁻¹, mean over heads, batch and seeds. Faint lines "
     "are early layers, strong lines late ones."
 )
@@ -158,14 +152,14 @@ def draw_figures(
     finished = {method: found for method, found in runs.items() if found}
     figures = (
         ("training curves", "events.out.*", average_curves, plot_training_curves, _CURVES),
-        ("depth profile", "spectral.json", _average_depth, plot_depth_profiles, _DEPTH),
-        ("response", "spectral.json", _average_responses, plot_frequency_responses, _RESPONSE),
+        ("depth profile", "spectral.json", _average_depth, plots.plot_depth_profiles, _DEPTH),
+        ("response", "spectral.json", _average_responses, plots.plot_frequency_responses, _GAINS),
     )
     return [_draw_figure(finished, lines, title, *figure) for figure in figures]
 
 
 def _draw_figure(
-    runs: Mapping[str, Sequence[RunRecord]], lines: Lines, title: str, name: str, file: str,
+    runs: Mapping[str, Sequence[RunRecord]], lines: plots.Lines, title: str, name: str, file: str,
     average: Callable[[Sequence[RunRecord]], Any], plot: Callable[..., Figure], caption: str,
 ) -> PageFigure:  # fmt: skip
     """Draw the averages over the runs of each method; the caption names those without the file."""
@@ -177,7 +171,7 @@ def _draw_figure(
 
     def draw_averages(_: str) -> Figure:
         figure = plot(found, lines=lines, width=WIDTH)
-        add_legend(figure, found)
+        plots.add_legend(figure, found)
         return figure
 
     image = embed_figure(draw_averages, f"{name}, {title}")
@@ -219,11 +213,12 @@ def _average_responses(records: Sequence[RunRecord]) -> list[np.ndarray]:
 
 
 def plot_training_curves(
-    methods: Mapping[str, Mapping[str, pd.DataFrame]], lines: Lines, width: float = WIDTH
+    methods: Mapping[str, Mapping[str, pd.DataFrame]], lines: plots.Lines, width: float = WIDTH
 ) -> Figure:
     """Plot each tag in a panel: the mean over seeds as a line, lowest to highest as a band."""
     tags = list(dict.fromkeys(tag for frames in methods.values() for tag in frames))
-    figure, axes = make_panels(len(tags), min(len(tags), max(1, int(width / 2.4)), 3), width=width)
+    columns = min(len(tags), max(1, int(width / 2.4)), 3)
+    figure, axes = plots.make_panels(len(tags), columns, width=width)
     for axis, tag in zip(axes, tags, strict=True):
         for method, frames in methods.items():
             if tag not in frames:

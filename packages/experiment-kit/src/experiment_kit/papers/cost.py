@@ -18,24 +18,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 
-from experiment_kit.data.download import (
-    PRETRAINED,
-    WEIGHT_PACKAGES,
-    fetch_hub_files,
-    find_model_files,
-    name_model_files,
-)
+from experiment_kit.data import download
 from experiment_kit.errors import UserError
+from experiment_kit.launch import plan
 from experiment_kit.launch.overlays import read_defaults, read_overlay
-from experiment_kit.launch.plan import (
-    Experiment,
-    count_samples,
-    find_absent_data,
-    find_data,
-    load_app,
-    load_planner,
-    plan_configs_and_runs,
-)
 from experiment_kit.pages.tables import PageTable
 from experiment_kit.papers.spec import Cell
 from experiment_kit.papers.values import PAPER_NAMES, load_table
@@ -72,7 +58,7 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
         if e and cell.experiment.is_trained
     )
     shown = track([e for _, _, e in wanted], "planning", console=console, transient=True)
-    planned = plan_configs_and_runs(shown, str(folder))
+    planned = plan.plan_configs_and_runs(shown, str(folder))
     # experiments of the same cost
     alike = {e: replace(e, seed=0, start=None, source="result", eigenvalues=None) for e in planned}
     # a model is counted once, by the config of the first seed
@@ -88,8 +74,8 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
 
 
 def find_flops(
-    configs: Mapping[Experiment, dict[str, Any]], folder: Path, console: Console
-) -> dict[Experiment, float]:
+    configs: Mapping[plan.Experiment, dict[str, Any]], folder: Path, console: Console
+) -> dict[plan.Experiment, float]:
     """Return the FLOPs of each experiment, else NaN; count models that are new."""
     path = folder / "macs.json"
     known = read_mapping(path, "delete it to count again") or {}
@@ -101,11 +87,9 @@ def find_flops(
             known[name] = count_sample_macs(e.app, configs[e])
     finally:  # an interrupt keeps what is counted
         write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    samples = {e: count_trained_samples(e, config) for e, config in configs.items()}
-    return {
-        e: 2.0 * PASSES * (known[names[e]] or math.nan) * (n or math.nan)
-        for e, n in samples.items()
-    }
+    macs = {e: known[name] or math.nan for e, name in names.items()}
+    samples = {e: count_trained_samples(e, config) or math.nan for e, config in configs.items()}
+    return {e: 2.0 * PASSES * macs[e] * samples[e] for e in configs}
 
 
 def name_model(config: Mapping[str, Any]) -> str:
@@ -127,9 +111,9 @@ def _drop_free(value: Any, free: Collection[str] = _FREE) -> Any:
 
 def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
     """Count the multiply-adds of a forward pass of one sample; None if this fails."""
-    cli: Any = load_planner(name).cli  # which has parsed this config, and maybe others after it
+    cli: Any = plan.load_planner(name).cli  # it has parsed this config, and maybe others later
     others = {k: v for k, v in vars(cli.settings).items() if k not in ("model", "data")}
-    files = {key.partition(".")[2] for key in load_app(name).hashed_files}
+    files = {key.partition(".")[2] for key in plan.load_app(name).hashed_files}
     model = {k: None if k in files else value for k, value in config["model"].items()}
     try:
         with torch.device("meta"), warnings.catch_warnings(action="ignore"):
@@ -144,15 +128,15 @@ def count_sample_macs(name: str, config: Mapping[str, Any]) -> int | None:
         return None
 
 
-def count_trained_samples(experiment: Experiment, config: Mapping[str, Any]) -> int | None:
+def count_trained_samples(experiment: plan.Experiment, config: Mapping[str, Any]) -> int | None:
     """Count the samples that a run trains on if nothing stops it early; None where unknown."""
     trainer, options = config["trainer"], config["data"]["init_args"]
     batch = options.get("max_batch_size") or options.get("batch_size") or 1
     step = batch * (trainer.get("accumulate_grad_batches") or 1)
     bounds = [steps * step] if (steps := trainer.get("max_steps") or -1) > 0 else []
     samples = read_defaults(experiment.app, experiment.data).get("samples")  # as documented
-    if samples is None and isinstance(find_data(experiment.app, experiment.data), Path):
-        samples = count_samples(experiment.app, experiment.data).get("train")
+    if samples is None and isinstance(plan.find_data(experiment.app, experiment.data), Path):
+        samples = plan.count_samples(experiment.app, experiment.data).get("train")
     if samples and (trainer.get("max_epochs") or -1) > 0:
         limit = trainer.get("limit_train_batches")
         share = samples * limit if isinstance(limit, float) else (limit or math.inf) * batch
@@ -189,10 +173,10 @@ def _sum_runs(runs: pd.DataFrame) -> tuple[str, str, str, str]:
     return str(len(runs)), str(len(runs) - len(left)), flops, here
 
 
-def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:
+def list_missing(experiments: Collection[plan.Experiment]) -> Iterator[str]:
     """Yield a sentence for the data and the weights that are not here, with their commands."""
-    absent = find_absent_data(experiments)
-    offered = [data for app, data in absent if data in load_app(app).downloads]
+    absent = plan.find_absent_data(experiments)
+    offered = [data for app, data in absent if data in plan.load_app(app).downloads]
     if offered:
         yield f"missing data, by allpass data <name>: {', '.join(offered)}"
     for (_, data), place in absent.items():
@@ -202,18 +186,18 @@ def list_missing(experiments: Collection[Experiment]) -> Iterator[str]:
         yield f"missing weights, by allpass weights <name>: {', '.join(backbones)}"
 
 
-def list_missing_weights(experiments: Iterable[Experiment]) -> list[str]:
+def list_missing_weights(experiments: Iterable[plan.Experiment]) -> list[str]:
     """List the backbones whose weights are on the hub, but not in its local cache."""
     missing = set()
     for app, backbone, recipe in {(e.app, e.backbone, e.recipe) for e in experiments}:
         model = read_overlay(app, "backbone", backbone).get("model", {})
         start = read_overlay(app, "recipe", recipe).get("model", {}) if recipe else {}
-        is_start = start.get("checkpoint") == PRETRAINED
+        is_start = start.get("checkpoint") == download.PRETRAINED
         weights = model["backbone"] if is_start else model.get("weights")
-        if weights and weights not in WEIGHT_PACKAGES and not Path(weights).exists():
-            files = find_model_files(weights) if is_start else name_model_files(weights)
+        if weights and weights not in download.WEIGHT_PACKAGES and not Path(weights).exists():
+            find = download.find_model_files if is_start else download.name_model_files
             try:
-                fetch_hub_files(files, cached=True)
+                download.fetch_hub_files(find(weights), cached=True)
             except UserError:
                 missing.add(backbone)
     return sorted(missing)

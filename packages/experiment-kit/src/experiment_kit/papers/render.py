@@ -88,13 +88,9 @@ def format_commands(results: TableResults, profile: str, protocol: str) -> list[
 
 
 def print_table(
-    results: TableResults,
-    profile: str,
-    protocol: str,
-    console: Console,
-    columns: Sequence[str] | None = None,
+    results: TableResults, profile: str, protocol: str, console: Console, columns: Sequence[str]
 ) -> None:
-    """Print the measured cells of one profile and protocol, each with its verdict."""
+    """Print the measured cells of a profile and protocol with their verdicts; () is all columns."""
     paper, labels = results.paper, results.spec.labels
     names = *HEAD[:2], "ours", "printed", "difference", "verdict"
     table = Table(*names, title=escape(f"{paper.title} · {profile} · {protocol}"))
@@ -150,15 +146,14 @@ def _render_condition(results: TableResults, profile: str, protocol: str) -> Ite
     body, sections = [], list_sections(results)
     for row, group in groupby(results.compare_cells(profile, protocol), attrgetter("row")):
         own, section = [*group], sections.get((profile, protocol, row))
-        if any(cell.printed or cell.estimate for cell in own):
-            line = [escape_markdown(labels[row])]
-            for cell in own:
-                link = (
-                    f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
-                )
-                difference = f" ({cell.difference})" if cell.difference else ""
-                line.append(f"{link}<br>{cell.printed}{difference}" if cell.printed else link)
-            body.append(line)
+        if not any(cell.printed or cell.estimate for cell in own):
+            continue
+        line = [escape_markdown(labels[row])]
+        for cell in own:
+            link = f"[{cell.ours}](#{section.anchor})" if section and cell.estimate else cell.ours
+            difference = f" ({cell.difference})" if cell.difference else ""
+            line.append(f"{link}<br>{cell.printed}{difference}" if cell.printed else link)
+        body.append(line)
     yield render_table([*map(escape_markdown, head)], body)
     for caption, lines in list_statistics(results, profile, protocol).items():
         head, *rows = ([*map(escape_markdown, line)] for line in lines)

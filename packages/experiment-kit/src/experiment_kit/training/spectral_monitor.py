@@ -25,13 +25,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from experiment_kit.errors import find_own_line
 from experiment_kit.run_files import write_atomically
+from experiment_kit.training import spectral_logs
 from experiment_kit.training.lightning_patches import State
-from experiment_kit.training.spectral_logs import (
-    Measures,
-    collect_coefficients,
-    describe_coefficients,
-    log_measures,
-)
 
 TOKEN_MEASURES = ("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank")
 _COMPILERS = ("torch.jit", "torch._dynamo")  # they show no functions
@@ -124,7 +119,8 @@ class SpectralMonitor(Callback):
             self._measure_model(trainer, module, figures=True)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
-            print(measures["verdict"], describe_coefficients(measures), sep="\n", flush=True)
+            coefficients = spectral_logs.describe_coefficients(measures)
+            print(measures["verdict"], coefficients, sep="\n", flush=True)
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
         """Save the measurement of this step, whose scalars a resumed run must log again."""
@@ -145,7 +141,7 @@ class SpectralMonitor(Callback):
         with isolate_rng():
             for part in list_sharded(module):
                 part.unshard()
-            measures = collect_coefficients(module)
+            measures = spectral_logs.collect_coefficients(module)
             # on all ranks: with sharded weights, a single rank would wait for the others forever
             with trainer.precision_plugin.forward_context():
                 measures |= self._measure_layers(trainer, module)
@@ -155,7 +151,7 @@ class SpectralMonitor(Callback):
         self._record_measures(trainer)
         self.untimed_seconds += time.perf_counter() - began
 
-    def _measure_layers(self, trainer: Any, module: Any) -> Measures:
+    def _measure_layers(self, trainer: Any, module: Any) -> spectral_logs.Measures:
         try:
             check_wrapped(module, _COMPILERS)
             if self.call is None:
@@ -174,8 +170,8 @@ class SpectralMonitor(Callback):
     def _record_measures(self, trainer: Any) -> None:
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
-            step, measures = self.newest["step"], self.newest["measures"]
-            log_measures(trainer.loggers, step, measures, self.newest["figures"], folder)
+            step, figures, measures = (self.newest[k] for k in ("step", "figures", "measures"))
+            spectral_logs.log_measures(trainer.loggers, step, measures, figures, folder)
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:
@@ -223,7 +219,7 @@ class SpectralMonitor(Callback):
         return max(1, min(self.samples, self.samples * 512**2 // length**2))
 
 
-def list_measures(report: Diagnosis) -> Measures:
+def list_measures(report: Diagnosis) -> spectral_logs.Measures:
     """Return the measures of a diagnosis that are kept; the responses are means over heads.
 
     A layer that is used several times is one in `attention`.

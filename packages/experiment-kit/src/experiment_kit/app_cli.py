@@ -231,10 +231,8 @@ class AppCLI(LightningCLI):
                 if not is_overridden(name, part):
                     raise UserError(f"{type(part).__name__} has no {name}: a run ends with a test")
             check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
-            callbacks += default_callbacks(
-                *(self.run, settings.seed_everything, self.app.monitor),
-                *(settings.checkpoint, self.preemption),
-            )
+            named = self.run, settings.seed_everything, self.app.monitor
+            callbacks += default_callbacks(*named, settings.checkpoint, self.preemption)
         loggers = _as_list(options.logger)
         if fitting and options.logger is not False:
             loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]

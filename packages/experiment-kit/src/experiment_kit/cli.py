@@ -214,9 +214,7 @@ def score_and_write_result(cli: AppCLI, seconds: float) -> None:
 
 def score_checkpoint(cli: AppCLI, path: Path | None) -> dict[str, float]:
     """Test the weights of a checkpoint, or those in memory; return the metrics of all loaders."""
-    parts = cli.trainer.test(
-        cli.model, None, path and str(path), False, cli.datamodule, weights_only=True
-    )
+    parts = cli.trainer.test(cli.model, None, path, False, cli.datamodule, weights_only=True)
     return {name: value for part in parts for name, value in part.items()}
 
 

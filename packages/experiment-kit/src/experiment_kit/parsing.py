@@ -68,9 +68,8 @@ def restrict_classes(source: Path, trust: Sequence[str] | str = ()) -> Iterator[
             trusted.append(f"{kind.__module__}.{kind.__qualname__}")
         sys.path[:] = [entry for entry in path if Path(entry).resolve() != Path.cwd()]
         allowed = [*_PACKAGES, *(app_files.PREFIX + app for app in app_files.list_apps()), *trusted]
-        parsing_settings["import_path_verdicts"] = {
-            **verdicts, "*": False, **dict.fromkeys(allowed, True),
-        }  # fmt: skip
+        own = {"*": False, **dict.fromkeys(allowed, True)}
+        parsing_settings["import_path_verdicts"] = verdicts | own
         yield
     except (ArgumentError, ImportError, UserError) as error:
         chain = "".join(traceback.format_exception(error))  # other errors may hide the reason
@@ -251,10 +250,8 @@ def describe_value(value: Any) -> Any:
         target, *others = [x for x in value.args if not inspect.isfunction(x)] or [value.func]
         if others or not callable(target):
             raise TypeError("a config has no arguments without names")
-        return {
-            "class_path": _find_import_path(target),
-            "init_args": describe_value(value.keywords),
-        }
+        given = describe_value(value.keywords)
+        return {"class_path": _find_import_path(target), "init_args": given}
     if inspect.isclass(value):
         return {"class_path": _find_import_path(value)}
     if inspect.isfunction(value):

@@ -239,9 +239,8 @@ class Run:
         """Write the result, the last file of a run, with versions, commit and its digest."""
         content = {**result, "environment": describe_code()}
         content["digest"] = run_files.compute_digest(content)
-        run_files.write_atomically(
-            self.folder / "result.json", json.dumps(content, indent=2) + "\n"
-        )
+        text = json.dumps(content, indent=2) + "\n"
+        run_files.write_atomically(self.folder / "result.json", text)
         self.remove_old_checkpoints()
 
     def remove_old_checkpoints(self) -> None:

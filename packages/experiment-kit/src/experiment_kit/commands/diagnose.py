@@ -91,10 +91,8 @@ def diagnose_models(
     several = len(names) > 1 or bool(attached)
     options: dict[str, Any] = {"where": where or None, "layers": layers or None}
     options["mechanisms"] = chosen if mechanisms != "" or several else None
-    source = {
-        "random": random, "method": method, "backbone": class_ or backbone, "kwargs": kwargs,
-        "shape": shape,
-    }  # fmt: skip
+    source: dict[str, Any] = {"random": random, "kwargs": kwargs, "shape": shape}
+    source |= {"backbone": class_ or backbone, "method": method}
     reports, notes = dict[str, Diagnosis](), dict[str, list[str]]()
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
         note = f"diagnose {name}: long sequences take minutes; fewer --samples take less"

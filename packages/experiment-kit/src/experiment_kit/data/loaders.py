@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ def derive_seed(*key: object) -> int:
     return random.Random(repr(key)).getrandbits(63)
 
 
+@dataclass(eq=False)
 class EpochSampler(SequentialSampler):
     """The items of one rank in an order by seed and epoch, each as (epoch, position, item).
 
@@ -39,23 +41,19 @@ class EpochSampler(SequentialSampler):
     It subclasses SequentialSampler, which Lightning does not replace where it overfits batches.
     """
 
-    def __init__(
-        self,
-        size: int,
-        seed: int,
-        shuffle: bool = True,
-        epoch: int = 0,
-        skip: int = 0,
-        num_replicas: int = 1,
-        rank: int = 0,
-        repeats: int = 1,
-    ) -> None:
-        self.size, self.seed, self.shuffle = size, seed, shuffle
-        self.epoch, self.skip, self.repeats = epoch, skip, repeats
-        self.num_replicas, self.rank = num_replicas, rank
-        check_sizes("sampler", size=size, repeats=repeats)
+    size: int
+    seed: int
+    shuffle: bool = True
+    epoch: int = 0
+    skip: int = 0
+    num_replicas: int = 1
+    rank: int = 0
+    repeats: int = 1
+
+    def __post_init__(self) -> None:
+        check_sizes("sampler", size=self.size, repeats=self.repeats)
         self.generator = torch.Generator()
-        self.set_epoch(epoch)
+        self.set_epoch(self.epoch)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch and so the order; forget a skip that was given for another epoch."""

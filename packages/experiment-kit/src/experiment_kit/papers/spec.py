@@ -224,9 +224,8 @@ class TableSpec:
         start = None
         if self.start and experiment.is_trained:
             first = replace(setting, args=()).refine(self.start)
-            start = replace(
-                experiment, **first.overlays, args=first.args, protocol="", source="result"
-            )
+            own = {**first.overlays, "args": first.args}
+            start = replace(experiment, **own, protocol="", source="result")
         place = self.table, row, column, setting.metric, setting.scale
         return [
             Cell(replace(experiment, seed=n, start=start and replace(start, seed=n)), *place)

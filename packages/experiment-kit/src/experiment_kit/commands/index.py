@@ -83,15 +83,11 @@ class IndexedTable:
             return
         labels, sections = self.results.spec.labels, list_sections(self.results)
         for setting, cell in self.cells:
-            names = labels[cell.row], self.paper.headings[cell.key], cell.printed
+            place = labels[cell.row], self.paper.headings[cell.key], cell.printed
             link = f"[{cell.ours}]({page}#{sections[*setting, cell.row].anchor})"
-            yield [
-                self.paper.title,
-                *map(escape_markdown, names),
-                link if page else cell.ours,
-                escape_markdown(", ".join(setting)),
-                escape_markdown(f"{cell.kind}: {cell.reason}"),
-            ]
+            verdict = ", ".join(setting), f"{cell.kind}: {cell.reason}"
+            before, after = (map(escape_markdown, texts) for texts in (place, verdict))
+            yield [self.paper.title, *before, link if page else cell.ours, *after]
 
 
 def make_index(results: str = "docs/results", out: str = "docs/results/index.md") -> None:

@@ -9,13 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from experiment_kit.app_files import find_app_folder, read_settings
+from experiment_kit.commands import table
 from experiment_kit.commands.index import write_index
-from experiment_kit.commands.table import (
-    list_needed_runs,
-    publish_table,
-    read_measurements,
-    select_runnable,
-)
 from experiment_kit.errors import check_name
 from experiment_kit.launch.execute import print_plan, refuse_failures, run_missing
 from experiment_kit.launch.options import LaunchOptions, make_folders
@@ -63,25 +58,25 @@ def reproduce_tables(profile: str = PROFILE, paper: str = ALL, **options: Any) -
     check_name(profile, [*dict.fromkeys(known), NO_OVERLAY["profile"]], "profile to reproduce")
     smoke = profile == PROFILE
     tables = [choose_smoke_run(s) if smoke else SmokeRun(s, s.list_cells(profile)) for s in specs]
-    cells = [cell for table in tables for cell in table.cells]
+    cells = [cell for one in tables for cell in one.cells]
     runs = plan_runs((cell.experiment for cell in cells), chosen.folder)
-    found = cells if smoke else select_runnable(cells, runs, console)
-    possible = list_needed_runs(found, runs)
+    found = cells if smoke else table.select_runnable(cells, runs, console)
+    possible = table.list_needed_runs(found, runs)
     if chosen.dry_run:
         print_plan(possible, chosen)
         return
     make_folders(folder=chosen.folder)
     failures = run_missing(possible, chosen)
     count = 0
-    for table in tables:
-        remark = " ".join(filter(None, [table.note, table.spec.remark]))
-        if measured := read_measurements(table.cells, runs):
-            spec = replace(table.spec, remark=remark)
-            publish_table(spec, measured, root / "tables", root)
+    for one in tables:
+        remark = " ".join(filter(None, [one.note, one.spec.remark]))
+        if measured := table.read_measurements(one.cells, runs):
+            spec = replace(one.spec, remark=remark)
+            table.publish_table(spec, measured, root / "tables", root)
             count += 1
         else:
-            console.print(f"{table.spec.table} has no measured cell", highlight=False)
-    notes = {table.spec.table: table.note for table in tables}
+            console.print(f"{one.spec.table} has no measured cell", highlight=False)
+    notes = {one.spec.table: one.note for one in tables}
     write_index(root / "tables", root / "index.md", notes)
     console.print(f"{count} of {len(tables)} tables have a measured cell")
     refuse_failures(failures, "index")

@@ -149,9 +149,7 @@ class SplitDataModule(LightningDataModule):
         """Return the loader of the test data."""
         return self.eval_loader("test")
 
-    def predict_dataloader(self) -> Any:
-        """Load the test data again."""
-        return self.eval_loader("test")
+    predict_dataloader = test_dataloader
 
     def describe_inputs(self, batch: Any) -> list[str]:
         """Return a text that describes each input of a batch; empty by default."""

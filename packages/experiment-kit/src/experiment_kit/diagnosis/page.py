@@ -48,27 +48,18 @@ def write_diagnosis_page(
     path: Path, reports: Reports, notes: Mapping[str, Sequence[str]], steps: Mapping[str, int]
 ) -> None:
     """Write the page of reports by model, with a comparison where there are several."""
-    sections = [
-        {
-            "name": name,
-            "report": report,
-            "about": [*notes[name], *report.findings, *(f"Note: {x}." for x in report.notes)],
-            "layers": tabulate_layers(report),
-            "figures": draw_diagnosis(report),
-            "leverage": tabulate_leverage(report),
-        }
-        for name, report in reports.items()
-    ]
+    models = []
+    for name, report in reports.items():
+        about = [*notes[name], *report.findings, *(f"Note: {x}." for x in report.notes)]
+        model: dict[str, Any] = {"name": name, "report": report, "about": about}
+        model |= {"layers": tabulate_layers(report), "leverage": tabulate_leverage(report)}
+        models.append({**model, "figures": draw_diagnosis(report)})
     several = len(reports) > 1
     title = f"{len(reports)} models" if several else next(iter(reports.values())).model
-    write_page(
-        path,
-        "diagnosis.html",
-        title=f"Diagnosis of {title}",
-        models=sections,
-        comparison=tabulate_models(reports) if several else None,
-        curves=draw_comparison(reports, steps) if several else [],
-    )
+    context: dict[str, Any] = {"title": f"Diagnosis of {title}", "models": models}
+    context["comparison"] = tabulate_models(reports) if several else None
+    context["curves"] = draw_comparison(reports, steps) if several else []
+    write_page(path, "diagnosis.html", **context)
 
 
 def tabulate_layers(report: Diagnosis) -> PageTable:

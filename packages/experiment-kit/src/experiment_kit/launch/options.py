@@ -15,13 +15,8 @@ from rich.console import Console
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.errors import UserError, convert_user_errors, suggest_name
+from experiment_kit.launch import overlays
 from experiment_kit.launch.jobs import Places
-from experiment_kit.launch.overlays import (
-    choose_overlays,
-    choose_seeds,
-    read_defaults,
-    read_overlay,
-)
 from experiment_kit.launch.plan import Experiment, plan_configs
 from experiment_kit.launch.ray import connect_cluster
 from experiment_kit.pages.records import flatten_settings
@@ -103,16 +98,16 @@ class ExperimentOptions:
             extra = tuple(shlex.split(self.args))
         if any(argument.startswith("--seed_everything") for argument in extra):
             raise UserError("--args has --seed_everything: name seeds by --seeds")
-        methods = self.methods or read_defaults(self.app)["methods"]
+        methods = self.methods or overlays.read_defaults(self.app)["methods"]
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
-        names["method"] = methods[-1]
-        chosen: dict[str, Any] = choose_overlays(self.app, self.data, self.protocol, **names)
+        names |= {"method": methods[-1], "protocol": self.protocol}
+        chosen: dict[str, Any] = overlays.choose_overlays(self.app, self.data, **names)
         seeds = self.seeds
         if seeds is None:
-            seeds = choose_seeds(self.app, [0], method=methods[-1], **chosen)
+            seeds = overlays.choose_seeds(self.app, [0], method=methods[-1], **chosen)
         check_seeds(seeds)
-        make = [(seed, method) for seed in seeds for method in methods]
-        return [Experiment(app=self.app, method=m, seed=s, args=extra, **chosen) for s, m in make]
+        pairs = product(seeds, methods)
+        return [Experiment(app=self.app, method=m, seed=s, args=extra, **chosen) for s, m in pairs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +159,8 @@ def read_grid(app: str, text: str) -> Grid:
 
 
 def _read_grid_file(app: str, name: str) -> dict[str, list[Any]]:
-    path = Path(name)
-    grid = read_settings(path.resolve()) if path.is_file() else read_overlay(app, "grid", name)
+    own = read_settings(Path(name).resolve()) if Path(name).is_file() else None
+    grid = overlays.read_overlay(app, "grid", name) if own is None else own
     for key, values in grid.items():
         if not isinstance(values, list):
             raise UserError(f"{name}: {key} must be a list of values, got {values!r}")
@@ -176,11 +171,8 @@ def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experimen
     """Return an experiment of each point of a grid, made of the options that its method has."""
     own = find_own_options(experiments, grid) if grid else {}
     points = {method: list_points(part) for method, part in own.items()}
-    return [
-        set_options(e, point, grid) if point else e
-        for e in experiments
-        for point in points.get(e.method, [{}])
-    ]
+    pairs = ((e, point) for e in experiments for point in points.get(e.method, [{}]))
+    return [set_options(e, point, grid) if point else e for e, point in pairs]
 
 
 def list_points(grid: Grid) -> list[dict[str, str]]:

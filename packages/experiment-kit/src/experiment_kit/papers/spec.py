@@ -135,14 +135,13 @@ class TableSpec:
         """The rows that differ in the other source, by the keys of the printed ones."""
         found: dict[str, Row] = {}
         for (patterns, finer), key in product(self.other.items(), self.rows):
-            if any(fnmatch(key, pattern.strip()) for pattern in patterns.split(",")):
-                row = found.get(key, self.rows[key])
-                parts = {c: (row.at.get(c), finer, finer.at.get(c)) for c in self.columns}
-                at = {
-                    c: reduce(Setting.refine, filter(None, p), Setting()) for c, p in parts.items()
-                }
-                label = f"{self.paper.labels[key]} ({self.other_source})"
-                found[key] = replace(row, at=at, label=label)
+            if not any(fnmatch(key, pattern.strip()) for pattern in patterns.split(",")):
+                continue
+            row = found.get(key, self.rows[key])
+            parts = {c: (row.at.get(c), finer, finer.at.get(c)) for c in self.columns}
+            at = {c: reduce(Setting.refine, filter(None, p), Setting()) for c, p in parts.items()}
+            label = f"{self.paper.labels[key]} ({self.other_source})"
+            found[key] = replace(row, at=at, label=label)
         return found
 
     @cached_property
@@ -210,15 +209,10 @@ class TableSpec:
         self, row: str, column: str, profile: str, protocol: str, seeds: Sequence[int] | None
     ) -> list[Cell]:
         setting, app = self.setting(row, column), self.all_rows[row].app or self.app
-        experiment = Experiment(
-            app=app,
-            profile=profile,
-            protocol=protocol,
-            args=setting.args,
-            eigenvalues=self.eigenvalues if setting.report == "eigenvalues" else None,
-            source=setting.report,
-            **setting.overlays,
-        )
+        args, source = setting.args, setting.report
+        eigenvalues = self.eigenvalues if source == "eigenvalues" else None
+        named = setting.overlays | {"app": app, "profile": profile, "protocol": protocol}
+        experiment = Experiment(args=args, source=source, eigenvalues=eigenvalues, **named)
         if seeds is None:
             seeds = choose_seeds(app, SEEDS, **{k: getattr(experiment, k) for k in KINDS})
         start = None

@@ -34,13 +34,12 @@ def measure_efficiency(
     """Return the metrics of a network on inputs of a batch size, and the settings they hold for."""
     fabric: Any = Fabric(accelerator=device, devices=1, precision=precision)
     size = batch_size or BATCH_SIZES.get(fabric.device.type, BATCH_SIZES["cpu"])
-    metrics = {
-        **count_parameters(network),
-        "multiply_adds": count_macs(network, make_inputs(1)),
-        **measure_speed(network, make_inputs(size), fabric, repeats),
-    }
     return {
-        "metrics": metrics,
+        "metrics": {
+            **count_parameters(network),
+            "multiply_adds": count_macs(network, make_inputs(1)),
+            **measure_speed(network, make_inputs(size), fabric, repeats),
+        },
         "device": fabric.device.type,
         "batch_size": size,
         "precision": fabric.strategy.precision.precision,  # bfloat16 where a CPU lacks float16

@@ -39,10 +39,9 @@ def param_groups_weight_decay(
         if p.requires_grad:
             found = any(name.endswith(end) or fnmatchcase(name, end) for end in patterns)
             exempted[p] |= p.ndim <= 1 or found
-    groups = [
-        ([p for p, is_out in exempted.items() if is_out is out], decay)
-        for out, decay in ((False, weight_decay), (True, 0.0))
-    ]
+    decayed = [p for p, is_exempt in exempted.items() if not is_exempt]
+    others = [p for p, is_exempt in exempted.items() if is_exempt]
+    groups = (decayed, weight_decay), (others, 0.0)
     return [{"params": params, "weight_decay": decay} for params, decay in groups if params]
 
 

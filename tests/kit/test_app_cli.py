@@ -99,12 +99,14 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit", *arguments("x", "--model.kernel=Perfomer")], "(did you mean Performer"),
     (["fit", *arguments("x", "--trainer.precision=bf16-mixd")], "(did you mean bf16-mixed"),
     (["fit", *arguments("x", "--data.seed=7")], "--data.seed: --seed_everything sets it"),
+    (["fit", *arguments("x"), "-c", "seed.yaml"], "data.init_args.seed: seed_everything sets"),
     (["fit", *arguments("x", "--data.init_args.dim", "3")], "--data.dim: --model.dim sets it"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
     (["fit", *arguments("x", "--trainer.strategy=ddp_fork")], "forked return no scores"),
 ])  # fmt: skip
 def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monkeypatch, read_error):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "seed.yaml").write_text("data: {init_args: {seed: 7}}")
     assert sentence in read_error(run_app, APP, args)
 
 

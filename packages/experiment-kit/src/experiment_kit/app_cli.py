@@ -132,6 +132,7 @@ class AppCLI(LightningCLI):
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
         self.linked = {"seed_everything": "data.init_args.seed", **links_from_model}
+        self.subparser.linked = self.linked
         self.refuse_linked(self.arguments)
         for key, target in self.linked.items():
             parser.link_arguments(key, target)

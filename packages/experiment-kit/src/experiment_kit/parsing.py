@@ -19,6 +19,7 @@ from functools import partial
 from os.path import isfile
 from pathlib import Path
 from pydoc import locate
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import yaml
@@ -104,6 +105,10 @@ class ConfigFile(ActionConfigFile):
             super().__call__(parser, cfg, values, option_string)
             if found is None and isfile(name):
                 found = app_files.read_settings(Path(name).resolve())
+                for key, target in parser.linked.items():
+                    own = app_files.read_option(found, target)
+                    if own is not None and own != app_files.read_option(found, key):
+                        raise ValueError(f"{target}: {key} sets it")
             decay = find_weight_decay(found or {})
             if decay and (parser.own_options is None or "weight_decay" in parser.own_options):
                 super().__call__(parser, cfg, json.dumps(decay), option_string)
@@ -186,6 +191,7 @@ class ConfigParser(LightningArgumentParser):
     package = ""  # the app whose configs `-c` names
     own_options: Collection[str] | None = None  # what an own model takes
     subparser: "ConfigParser | None" = None  # for the subcommand
+    linked: Mapping[str, str] = MappingProxyType({})  # options, and those that they set
 
     def __init__(self, **kwargs: Any) -> None:
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)

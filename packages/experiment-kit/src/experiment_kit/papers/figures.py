@@ -22,7 +22,7 @@ from torch import Tensor
 
 from experiment_kit.app_files import read_settings
 from experiment_kit.diagnosis.model_sources import SAMPLES
-from experiment_kit.errors import check_name, convert_user_errors
+from experiment_kit.errors import UserError, check_name, convert_user_errors
 from experiment_kit.pages.tables import MeanDeviation
 from experiment_kit.papers.results import open_results
 from experiment_kit.papers.spec import ALL, find_spec
@@ -74,6 +74,8 @@ def find_figures(name: str) -> dict[str, FigureEntry]:
     """Return a figure, the figures of a paper, or all, by id; UserError for an unknown name."""
     entries, name = _read_entries(), name.replace("_", "-")
     papers = {key: key.rpartition("-")[0] for key in entries}
+    if name not in entries and name.rpartition("-")[0] in papers.values():
+        raise UserError(f"{name} is no figure of this command: docs/figures.md has the others")
     check_name(name, [*dict.fromkeys(papers.values()), ALL, *entries], "figure or paper")
     return {key: e for key, e in entries.items() if name in (ALL, papers[key], key)}
 

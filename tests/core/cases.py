@@ -93,10 +93,10 @@ def draw_kept(p: float, heads: int = H, n: int = N, batch: int = B, once: bool =
     return kept.double().contiguous()
 
 
-def gradients(leaves: list[Tensor], *outputs: Tensor) -> list[tuple[Tensor, ...]]:
+def gradients(leaves: list[Tensor], *outputs: Tensor, **more: bool) -> list[tuple[Tensor, ...]]:
     """Return the gradients of each output under the same random weight."""
     weight = torch.randn_like(outputs[0])
-    options = {"retain_graph": True, "materialize_grads": True}
+    options = {"retain_graph": True, "materialize_grads": True} | more
     return [torch.autograd.grad(y, leaves, weight, **options) for y in outputs]
 
 

@@ -207,6 +207,8 @@ def _differentiate_equation(
     options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
 ) -> list[Tensor | None]:
     """Compute the gradients by autograd, so that they can be differentiated again."""
+    # views, whose gradients are their own: an operand may be another one, or be computed from it
+    inputs = [t if t is None else t.view_as(t) for t in inputs]
     q, k, v, mask, *theta = inputs
     logits = q @ k.mT * options.scale if mask is None else q @ k.mT * options.scale + mask
     is_empty = (logits == -torch.inf).all(-1, keepdim=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_core import GFSA, FeatScale, LayerScale, Plain, attach, detach
+from attention_core import AGF, GFSA, FeatScale, LayerScale, Plain, attach, detach
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -134,6 +134,10 @@ def test_calls_without_a_square_map_are_refused():
         attach(stock, tokens=FeatScale)(x, x + 1, x + 1)
     with pytest.raises(ValueError, match="is_causal is a hint on attn_mask"):
         layer(x, x, x, is_causal=True)
+    with pytest.raises(TypeError, match="a mask must be boolean or additive"):
+        layer(x, x, x, key_padding_mask=PADDING.long(), attn_mask=BIAS)
+    with pytest.raises(ValueError, match="no logits to add a bias to"):
+        attach(detach(copy.deepcopy(layer)), kernel=AGF)(x, x, x, attn_mask=BIAS)
     nested = torch.nested.nested_tensor([x[0], x[1, :3]])
     with pytest.raises(ValueError, match="a filter takes no nested tensor"):
         layer(nested, nested, nested)

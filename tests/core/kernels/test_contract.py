@@ -123,10 +123,11 @@ def test_a_sample_of_padding_is_zero_and_its_gradients_are_finite(case, dtype):
 
 
 @all_cases(EVERY)
-def test_masks_of_pairs_are_refused(case):
+def test_masks_of_pairs_biases_and_integers_are_refused(case):
     q, k, x, _ = operands()
-    with pytest.raises(ValueError, match="keys alone"):
-        kernel_of(case)(q, k, x, torch.ones(B, 1, N, N).tril().bool())
+    for mask in (torch.ones(B, 1, N, N).tril().bool(), -100.0 * gaps(), gaps().long()):
+        with pytest.raises((TypeError, ValueError), match=r"keys alone|to add a bias|torch\.int64"):
+            kernel_of(case)(q, k, x, mask)
 
 
 @pytest.mark.parametrize("training", [True, False])

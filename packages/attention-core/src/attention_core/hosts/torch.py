@@ -18,7 +18,7 @@ from attention_core.hosts.adapter import Filtered, check_self_attention, form_fi
 from attention_core.hosts.generic import make_generic_adapter
 from attention_core.hosts.hook_points import HookPoint, HostLibrary, has_cross_attention_name
 from attention_core.kernels.common import apply_kernel, postprocess
-from attention_core.operators import Softmax
+from attention_core.operators import Softmax, allowed_pairs
 
 
 class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
@@ -119,8 +119,8 @@ def _merge_masks(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
         masks.append(padding.reshape(-1, 1, 1, padding.shape[-1]))
     if all(mask.dtype == torch.bool for mask in masks):
         return ~reduce(or_, masks) if masks else None
-    # the logarithm of an allowed pair is 0, that of another one -inf
-    biases = [(~m).to(q.dtype).log() if m.dtype == torch.bool else m for m in masks]
+    # the logarithm of an allowed pair is 0, that of another one -inf; integers are refused
+    biases = [(~m).to(q.dtype).log() if allowed_pairs(m) is m else m for m in masks]
     return reduce(add, biases)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attention_core.checks import check_heads
 from attention_core.mechanism import Mechanism, find_allowed_tokens
-from attention_core.operators import allowed_pairs
+from attention_core.operators import allowed_pairs, is_traced
 
 
 class Kernel(Mechanism):
@@ -39,12 +39,19 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
             f"a kernel takes a mask (batch, {k.shape[-2]}) or (batch, 1, 1, {k.shape[-2]}) of its "
             f"keys, got {tuple(mask.shape)}"
         )
+    _refuse_bias(mask)
     valid = allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
     if valid.shape[-2] != 1:
         raise ValueError(
             "a kernel is bidirectional: its mask may depend on keys alone, not on queries"
         )
     return valid
+
+
+def _refuse_bias(mask: Tensor) -> None:
+    has_values = not (is_traced() or mask.is_meta)  # on which a branch is possible
+    if has_values and mask.dtype != torch.bool and (allowed_pairs(mask) & (mask != 0)).any():
+        raise ValueError("a kernel has no logits to add a bias to: a mask may only forbid, by -inf")
 
 
 def apply_kernel(
@@ -54,6 +61,7 @@ def apply_kernel(
     if is_causal:
         raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
     if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
+        _refuse_bias(mask)
         mask = find_allowed_tokens(mask, type(kernel).__name__)[:, None, None]
     return kernel(*qk, x, mask)
 

@@ -124,7 +124,9 @@ def allowed_pairs(mask: Tensor) -> Tensor:
     Libraries forbid a pair by -inf, finfo.min (transformers), -1e9 (LRA) or -1e4 (BERT), in any
     dtype; a bias (relative positions, Swin's soft -100) only lowers a logit and allows the pair.
     """
-    return mask if mask.dtype == torch.bool else mask > MASK_THRESHOLD
+    if not (mask.dtype == torch.bool or mask.is_floating_point()):
+        raise TypeError(f"a mask must be boolean or additive, got {mask.dtype}: give mask.bool()")
+    return mask if mask.dtype == torch.bool else ~(mask <= MASK_THRESHOLD)  # NaN stays a bias
 
 
 def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:

@@ -112,7 +112,7 @@ class Softmax(LinearMap):
         """Average v over the keys that each query may attend to; dropout never applies."""
         allowed = self.allowed
         if allowed is None and self.mask is not None:
-            allowed = allowed_pairs(self.mask)
+            allowed = allowed_pairs(self.mask).expand(*self.mask.shape[:-1], self.k.shape[-2])
         if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
             uniform = Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal)
             return apply_operator(uniform, v)

@@ -60,12 +60,16 @@ def test_capped_logits_and_sinks_are_the_literal_map(kind, softcap, has_sinks):
     assert_close(*gradients(leaves, A @ v, expected @ v))
 
 
-def test_a_formed_map_drops_entries_anew_or_once():
-    q, k, v = qkv()
-    A = FormedSoftmax(q, k, dropout=0.5, sinks=torch.zeros(H).double())
-    assert not torch.equal(A @ v, A @ v)
-    A.shares_dropout = True
-    assert torch.equal(A @ v, A @ v)
+def test_a_map_drops_entries_anew_or_once():
+    (q, k, v), sinks = qkv(), torch.zeros(H).double()
+    for A in (FormedSoftmax(q, k, dropout=0.5, sinks=sinks), Softmax(q, k, dropout=0.5)):
+        assert not torch.equal(A @ v, A @ v)
+        A.shares_dropout = True
+        with torch.no_grad():
+            A @ v  # a look, which takes no gradient from what follows
+        y = A @ v
+        assert torch.equal(A @ v, y)
+        assert torch.autograd.grad(y.sum(), q)[0].any()
 
 
 def test_an_average_counts_the_given_pairs():

@@ -43,12 +43,13 @@ class FormedSoftmax(Softmax):
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the formed map."""
         check_values(v, self.k.shape[-2])
-        if self._formed is None:
-            self._formed = self.dense()
+        if self._formed is None or torch.is_grad_enabled() > self._has_grad:
+            self._formed, self._dropped = self.dense(), None
         A = self._dropped
         if A is None:
             A = F.dropout(self._formed, self.dropout) if self.dropout > 0 else self._formed
             self._dropped = A if self.shares_dropout else None
+            self._has_grad = torch.is_grad_enabled()
         return A.to(v.dtype) @ v
 
     def polynomial(self, *args: Any) -> None:

@@ -74,13 +74,15 @@ class Softmax(LinearMap):
         self.dropout, self.scale, self.allowed = dropout, scale, allowed
         self.shares_dropout = False
         self._dropped: Tensor | None = None  # the map that all applications share
+        self._has_grad = False  # whether it was formed where gradients are enabled
 
     def __matmul__(self, v: Tensor) -> Tensor:
         """Apply the map by one fused call; a CPU forms it for dropout and learned biases."""
         check_values(v, self.k.shape[-2])
         if self.shares_dropout and self.dropout > 0:
-            if self._dropped is None:
+            if self._dropped is None or torch.is_grad_enabled() > self._has_grad:
                 self._dropped = F.dropout(self.dense(), self.dropout)
+                self._has_grad = torch.is_grad_enabled()
             return self._dropped.to(v.dtype) @ v
         is_learned = self.mask is not None and self.mask.requires_grad
         if (self.dropout > 0 or is_learned) and can_recompute(self.q, self.k, v):

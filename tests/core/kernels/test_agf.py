@@ -5,7 +5,7 @@ import torch
 from attention_core import AGF
 from attention_core.filters.polynomial import recurrence_steps
 from attention_core.kernels import orthogonality_penalty
-from attention_core.kernels.pointwise_polynomial import CACHED, pointwise_polynomial
+from attention_core.kernels.pointwise_polynomial import pointwise_polynomial
 from attention_core.operators import evaluate_polynomial
 from torch.testing import assert_close
 
@@ -100,11 +100,15 @@ def test_other_activations(rho):
 
 
 @pytest.mark.parametrize(("basis", "a", "b"), [("jacobi", 2.0, -1.0), ("monomial", 0.0, 0.0)])
-def test_a_response_and_its_gradients_are_those_of_the_recurrence(basis, a, b):
+def test_a_response_and_its_gradients_are_those_of_the_recurrence(basis, a, b, monkeypatch):
+    monkeypatch.setattr("attention_core.kernels.pointwise_polynomial.CACHED", 8)
     steps = recurrence_steps(basis, 5, a, b)
-    s = torch.rand(3, CACHED // 2 + 5).double().requires_grad_()  # two blocks and a bit
+    s = torch.rand(3, 2**12 + 5).double().requires_grad_()  # many blocks and a bit
     theta = torch.randn(6).double().requires_grad_()
     ours = pointwise_polynomial(s, theta, steps)
     theirs = evaluate_polynomial(steps, list(theta), lambda term: s * term, s.new_ones(()))
     assert_close(ours, theirs)
     assert_close(*gradients([s, theta], ours, theirs))
+    half = theta.detach().bfloat16().requires_grad_()  # its gradient is a sum of the blocks' too
+    (sums,) = torch.autograd.grad(pointwise_polynomial(s, half, steps).sum(), half)
+    assert_close(sums.double(), torch.autograd.grad(ours.sum(), theta)[0], rtol=0.01, atol=0)

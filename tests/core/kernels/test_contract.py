@@ -145,7 +145,7 @@ def test_gradients_reach_every_parameter_that_is_read(case, training):
     assert all(grad.any() for grad in grads.values())
 
 
-@all_cases(EVERY)
+@all_cases([case for case in EVERY if case.name != "yoso-surrogate"])  # no derivative of its map
 def test_second_derivatives(case):
     kernel, leaves = kernel_of(case), operands(n=7)
 

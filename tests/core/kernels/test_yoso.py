@@ -22,7 +22,7 @@ def angular(tau, scale, surrogate):
                 S = scale * (a @ b) / (a.norm() * b.norm())
                 w = (1 - torch.acos(S) / math.pi) ** tau
                 if surrogate:  # the value of w, the slope tau / 2 w
-                    w = w.detach() * (1 + tau / 2 * (S - S.detach()))
+                    w = w.detach() * (tau / 2 * (S - S.detach())).exp()
                 row.append(w * valid[i] * valid[j])
             rows.append(torch.stack(row))
         return torch.stack(rows)
@@ -34,8 +34,14 @@ def angular(tau, scale, surrogate):
 @pytest.mark.parametrize("gradient", ["exact", "surrogate"])
 @pytest.mark.parametrize(("tau", "scale", "block"), [(8, 1.0, 128), (3, 0.98, 3), (1, 1.0, 1)])
 def test_is_its_equation(tau, scale, block, gradient, mask):
+    def run(q):
+        return (kernel(q, k, None) @ v.detach()).square().sum()
+
     kernel = YOSO(DIM, H, tau, scale, gradient, block)
     cases.assert_is(kernel, angular(tau, scale, gradient == "surrogate"), MASKS[mask]())
+    q, k, _, v = cases.operands(4)
+    ours = torch.autograd.functional.hvp(run, q, q)[1]
+    assert_close(ours, torch.func.jvp(torch.func.grad(run), (q,), (q,))[1])
 
 
 @pytest.mark.parametrize("gradient", ["exact", "surrogate"])

@@ -52,22 +52,19 @@ class _Response(torch.autograd.Function):
         ctx.save_for_backward(s, theta)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         s, theta = ctx.saved_tensors
         if torch.is_grad_enabled():  # with create_graph, autograd differentiates the recurrence
-            needed = ctx.needs_input_grad[:2]
-            wanted = [t for t, need in zip((s, theta), needed, strict=True) if need]
+            s, theta = (t.view_as(t).requires_grad_() for t in (s, theta))
             g = _literal(s, theta, ctx.steps)
-            found = iter(torch.autograd.grad(g, wanted, grad, create_graph=True))
-            slope, sums = (next(found) if need else None for need in needed)
-            return slope, sums, None
+            return *torch.autograd.grad(g, (s, theta), grad, create_graph=True), None
         flat, upper = s.reshape(-1), grad.reshape(-1)
-        ds, dtheta = torch.empty_like(flat), torch.zeros_like(theta)
+        ds, dtheta = torch.empty_like(flat), torch.zeros_like(theta, dtype=s.dtype)
         for block in _blocks(flat):
             slope, sums = _adjoint(flat[block], upper[block], theta.to(s.dtype), ctx.steps)
             ds[block] = slope
             dtheta += sums
-        return ds.view(s.shape), dtheta, None
+        return ds.view(s.shape), dtheta.to(theta.dtype), None
 
 
 def _adjoint(

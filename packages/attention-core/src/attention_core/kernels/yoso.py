@@ -52,7 +52,7 @@ def _form_map(q: Tensor, k: Tensor, tau: int, surrogate: bool = False) -> Tensor
     is_inside = S.abs() < 1  # else W has an extremum in q and k, and its slope is 0
     W = (1 - torch.where(is_inside, S, 0.0).acos() / pi) ** tau
     W = torch.where(is_inside, W, (S > 0).to(S.dtype))
-    return W.detach() * (1 + tau / 2 * (S - S.detach())) if surrogate else W
+    return W.detach() * (tau / 2 * (S - S.detach())).exp() if surrogate else W
 
 
 class _BlockwiseMap(torch.autograd.Function):
@@ -77,12 +77,10 @@ class _BlockwiseMap(torch.autograd.Function):
         q, k, v = ctx.saved_tensors
         tau, surrogate, block = ctx.options
         if torch.is_grad_enabled():  # with create_graph, autograd differentiates the equation
+            q, k, v = (t.view_as(t).requires_grad_() for t in (q, k, v))
             with autocast_disabled(q):
-                W = _form_map(q, k, tau)
-                if not surrogate:
-                    return *torch.autograd.grad(W @ v, (q, k, v), g, create_graph=True), None
-                dS = (g @ v.mT) * W * (tau / 2)
-                return dS @ k, dS.mT @ q, W.mT @ g, None
+                y = _form_map(q, k, tau, surrogate) @ v
+                return *torch.autograd.grad(y, (q, k, v), g, create_graph=True), None
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         factor = tau / 2 if surrogate else tau
         for maps, rows, (S, angle, power) in _iterate_blocks(q, k, block):
@@ -142,7 +140,7 @@ class YOSO(Kernel):
     Args:
         tau: Number of hyperplanes.
         scale: c, 1 in the published code, 0.98 in its second version.
-        gradient: `exact`, or the published `surrogate`, dA/dS := (tau / 2) A.
+        gradient: `exact`, or the published `surrogate`, dA/dS := (tau / 2) A, in all orders.
         block: Largest number of rows of a map that exist at a time; a trace forms all.
 
     >>> q = torch.randn(1, 2, 5, 4)

@@ -8,8 +8,8 @@ import torch
 from attention_core import attach, detach, filters, kernels, tokens
 from attention_core.reparam import EigenSpectrum
 
-FIXED_BATCH = ("Primalformer", "Reformer")
-NO_ONNX = (*FIXED_BATCH, "SOFT")  # which inverts a matrix
+FIXED_BATCH = ("Reformer",)
+NO_ONNX = (*FIXED_BATCH, "Primalformer", "SOFT")  # which inverts a matrix
 
 
 def list_mechanisms(module) -> list[type]:

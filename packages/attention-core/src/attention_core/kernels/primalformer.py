@@ -114,8 +114,8 @@ class Primalformer(Kernel):
         valid = given if self.padding == "excluded" else None
         tokens = x.new_ones(1, x.shape[1], dtype=torch.bool) if valid is None else valid[:, 0, 0]
         index = evenly_spaced_indices(tokens, self.points).unsqueeze(-1)
-        X = x.gather(1, index.expand(len(x), -1, self.dim))
-        X = X.view(len(x), self.points, self.num_heads, self.dim // self.num_heads).transpose(1, 2)
+        X = x.gather(1, index.expand(x.shape[0], -1, self.dim))
+        X = X.view(*X.shape[:2], self.num_heads, self.dim // self.num_heads).transpose(1, 2)
         E, R = (W.mT.to(X.dtype) @ X for W in (self.W_e, self.W_r))
         q, k = (F.normalize(at_least_float32(t), dim=-1).to(t.dtype) for t in (q, k))
         e, r = q @ E.mT.to(q.dtype), k @ R.mT.to(k.dtype)

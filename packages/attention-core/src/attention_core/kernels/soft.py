@@ -85,7 +85,7 @@ class SOFT(Kernel):
             eye = torch.eye(m, dtype=S.dtype, device=S.device)
             if valid is not None:  # windows of padding are no landmarks: their block of S is I
                 windows = F.pad(valid, (0, -valid.shape[-1] % self.ratio))
-                filled = windows.view(len(valid), 1, 1, m, self.ratio).any(-1)  # (B, 1, 1, m)
+                filled = windows.view(valid.shape[0], 1, 1, m, self.ratio).any(-1)  # (B, 1, 1, m)
                 left = left * valid.mT * filled
                 S = torch.where(filled & filled.mT, S, eye)
             core = torch.linalg.inv(S + RIDGE * eye)

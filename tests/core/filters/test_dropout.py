@@ -41,4 +41,6 @@ def test_a_filter_may_drop_entries_of_its_own_map(make, kind):
     assert_close(y, expected)
     assert_close(*gradients([q, k, v], y, expected))
     assert_close(filter(Softmax(q, k, valid), v), form @ v)  # without dropout
+    with pytest.raises(ValueError, match="cannot be causal"):
+        dropout_on_H(AttnScale(H, masked=False))(Softmax(q, k, None, True, 0.5), v)
     assert dropout_on_H(Plain())(Softmax(q, k, dropout=0.5), v).shape == v.shape

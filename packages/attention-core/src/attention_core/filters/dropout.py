@@ -45,11 +45,12 @@ def dropout_on_H(filter: nn.Module) -> nn.Module:
 
 
 class _MapWithValues(Host):
-    """A dense map for a filter that is applied to the identity, and the values for H."""
+    """A dense map and its mask for a filter that is applied to the identity; the values for H."""
 
     def __init__(self, A: Softmax | Host, v: Tensor) -> None:
         A_dense, identity = A.dense().to(v.dtype), A.eye().to(v.dtype)
         self.identity, self.v, self.rate = identity, v, A.dropout
+        self.mask, self.is_causal = getattr(A, "mask", None), getattr(A, "is_causal", False)
         # A times the identity is A
         super().__init__(lambda u: A_dense if u is identity else A_dense @ u, v, A.average)
 

@@ -31,6 +31,7 @@ def prepare_tokens(function: str, x: Tensor, mask: Tensor | None) -> Tensor:
 def _norm_frequencies(function: str, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the norms of the parts of high and of low frequency, (...), without padding."""
     x = prepare_tokens(function, x, mask)
+    x = x if mask is None else x.where(mask.unsqueeze(-1), 0.0)  # padding may be NaN
     low = masked_mean(x, None if mask is None else mask.unsqueeze(-2)).expand_as(x)
     parts = [x - low, low] if mask is None else [t * mask.unsqueeze(-1) for t in (x - low, low)]
     high, low = (t.flatten(-2).norm(dim=-1) for t in parts)
@@ -128,7 +129,7 @@ def effective_rank(x: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     x = prepare_tokens("effective_rank", x, mask)
     if mask is not None:
-        x = x * mask.unsqueeze(-1)  # rows of zeros do not change the singular values
+        x = x.where(mask.unsqueeze(-1), 0.0)  # rows of zeros do not change the singular values
     return count_directions(torch.linalg.svdvals(x))
 
 

@@ -42,9 +42,10 @@ NO_MAP = {
 }
 INTRODUCTION = """# Models that `attach` accepts
 
-Written by `python benchmarks/compatibility.py --write docs/compatibility.md`. A model that is
-accepted in part has other attention too, named here, which stays plain. Attention without a map
-between tokens does not count: {no_map}.
+`python benchmarks/compatibility.py --write docs/compatibility.md` writes this page. A model that
+is accepted in part has other attention too, which stays plain: `attach` names it in a warning, as
+the command does with `--models=NAME`. Attention without a map between tokens does not count:
+{no_map}.
 """
 STAYS_PLAIN = "that no filter supports, which stays as it is: "  # in the warning of attach
 SMALL = {
@@ -199,8 +200,8 @@ def format_runs(outcomes: list[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def format_report(library: str, outcomes: list[Outcome]) -> str:
-    """Return the counts of a library and its refused classes as Markdown."""
+def format_report(library: str, outcomes: list[Outcome], verdicts: tuple[str, ...]) -> str:
+    """Return the counts of a library and the models of these verdicts as Markdown."""
     counts = Counter(outcome.verdict for outcome in outcomes)
     accepted = counts["accepted"] + counts["accepted in part"]
     total = accepted + counts["refused"] + counts["failed"]
@@ -210,7 +211,7 @@ def format_report(library: str, outcomes: list[Outcome]) -> str:
         f"{counts['accepted in part']} of them in part; {counts['no attention']} models have no "
         f"attention, {counts['not built']} could not be built from their defaults.\n",
     ]
-    for verdict in ("refused", "failed", "accepted in part"):
+    for verdict in verdicts:
         models: dict[str, list[str]] = {}
         for outcome in outcomes:
             if outcome.verdict == verdict:
@@ -244,10 +245,11 @@ def main() -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     reports = []
+    verdicts = ("refused", "failed", *(["accepted in part"] if options.models else []))
     for library in [name for name in options.library if name != "causal"]:
         chosen = [(n, build) for n, build in list_builders(library) if options.models in n]
         outcomes = [try_model(*pair) for pair in track(chosen, description=library)]
-        reports.append(format_report(library, outcomes))
+        reports.append(format_report(library, outcomes, verdicts))
     if "causal" in options.library:
         named = [(n, c) for n, c in CONFIG_MAPPING.items() if c in MODEL_FOR_CAUSAL_LM_MAPPING]
         chosen = [(n, c) for n, c in named if options.models in n]

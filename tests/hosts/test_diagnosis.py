@@ -18,6 +18,8 @@ from attention_core import GFSA, FeatScale, SelfAttention, attach, diagnose, spe
 from attention_core.diagnosis import Diagnosis
 from torch import Tensor, nn
 from torch.testing import assert_close
+from torch.utils._pytree import tree_map
+from torchvision.models import MaxVit
 
 from tests.core import reference
 from tests.hosts import torch_models
@@ -332,13 +334,9 @@ def test_filtered_models_are_measured_with_their_filters(name):
         terms = zip(sample, w0, w1, wK, strict=True)
         H = [a * torch.eye(len(M)) + b * M + c * (M + 2 * (M @ M - M)) for M, a, b, c in terms]
         gains.append(torch.stack([reference.dft_response(M) for M in H]))
-    report = diagnose(model, first_sample(case.batch()), layers=0)
+    report = diagnose(model, tree_map(lambda x: x[:1], case.batch()), layers=0)
     found = torch.tensor(report.layers[0].responses).double()
     assert_close(found, gains[0][:, : found.shape[-1]], rtol=1e-6, atol=1e-6)
-
-
-def first_sample(batch: Any) -> Any:
-    return {name: x[:1] for name, x in batch.items()} if isinstance(batch, dict) else batch[:1]
 
 
 def check_same(report: Any, other: Any) -> None:
@@ -370,9 +368,8 @@ def test_layers_are_selected_in_the_order_of_the_calls():
     model, batch = CASES["vit"].build(), make_images()
     whole, part = diagnose(model, batch), diagnose(model, batch, layers="1:")
     assert [layer.index for layer in part.layers] == [1, 2]
-    assert replace(part.layers[0], map_similarity=None) == replace(
-        whole.layers[1], map_similarity=None
-    )
+    first, second = (replace(x, map_similarity=None) for x in (part.layers[0], whole.layers[1]))
+    assert first == second
     assert part.layers[1] == whole.layers[2]
 
 
@@ -391,6 +388,24 @@ def test_images_are_samples_if_a_window_has_as_many_tokens_or_channels(dim, coun
     model = hf.SwinModel(hf.SwinConfig(**sizes, depths=[2], num_heads=[2]))
     report = diagnose(model, {"pixel_values": torch.randn(count, 3, 16, 16)}, mechanisms=[])
     assert (report.num_samples, report.num_tokens) == (count, 64)
+
+
+@pytest.mark.parametrize(("build", "kind", "channels"), [
+    (lambda: timm_models.timm.models.DaVit(3, (1,), (16,), (2,)), "SpatialBlock", 1),
+    (lambda: timm_models.timm.create_model("maxvit_pico_rw_256", img_size=64, embed_dim=(32,),
+                                           depths=(2,)), "PartitionAttentionCl", 3),
+    # as many windows as tokens of a window and channels
+    (lambda: MaxVit((64, 64), 16, 4, [16], [2], 8, 0.0), "PartitionAttentionLayer", 1),
+])  # fmt: skip
+def test_blocks_of_tokens_or_windows_between_convolutions_are_measured(build, kind, channels):
+    model, x = build().double().eval(), torch.randn(2, 3, 64, 64).double()
+    blocks = [block for block in model.modules() if type(block).__name__ == kind]
+    calls = record_calls(blocks, lambda: model(x))
+    layers = diagnose(model, x, mechanisms=[]).layers[: len(blocks)]
+    for layer, (_, y) in zip(layers, calls, strict=False):
+        wanted = spectral.hfc_lfc(y.detach().movedim(channels, -1).flatten(1, 2)).mean().item()
+        assert layer.output.hfc_lfc == pytest.approx(wanted)
+        assert layer.responses
 
 
 def test_the_values_of_a_generic_host_are_not_needed():
@@ -457,12 +472,7 @@ def test_half_precision_is_measured_in_single():
         assert mine.eigenvalue_shares is not None
 
 
-BACKBONE = {
-    "embedding_size": 8,
-    "hidden_sizes": [8, 8],
-    "depths": [1, 1],
-    "out_features": ["stage2"],
-}
+BACKBONE = {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "out_indices": [2]}
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
 FALCON |= {"num_key_value_heads": 2, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8}
 DETR = {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_queries": 5}

@@ -164,6 +164,8 @@ def test_what_lies_between_layers_of_one_size_counts():
     ends = report.layers[0].steps["input"], report.layers[1].output
     first, last = (torch.tensor(x.samples["hfc_lfc"]).log() for x in ends)
     assert f"HFC/LFC times {(last - first).mean().exp():.2f} [" in report.verdict
+    model.forward = lambda x: (y := nn.functional.pad(model.blocks[0](x), (0, 2))) + y.tanh()
+    assert "is no verdict: the tokens of blocks.0" in diagnose(model, make_tokens()).verdict
 
 
 def test_a_kernel_without_a_map_has_tokens_alone():

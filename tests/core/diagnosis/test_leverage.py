@@ -105,9 +105,7 @@ def test_mechanisms_that_share_a_backward_pass_are_measured_as_each_alone():
     alone = [diagnose(model, x, mechanisms=[make]) for make in DEFAULT_MECHANISMS]
 
     def collect(reports):
-        return {
-            entry[:3]: entry[3:5] for report in reports for entry in map(astuple, report.leverage)
-        }
+        return {x[:3]: x[3:5] for report in reports for x in map(astuple, report.leverage)}
 
     expected = collect(alone)
     names = {"GFSA", "AttnScale", "CenteredAttention", "FeatScale", "ContraNorm"}

@@ -37,8 +37,7 @@ def test_curves_start_at_the_input_of_the_first_layer():
 def test_the_table_fits_80_columns_and_shows_each_layer():
     lines = str(make_report()).splitlines()
     assert max(map(len, lines)) <= 80
-    assert sum("blocks.1.attn" in line for line in lines) == 1
-    row = next(line for line in lines if "blocks.1.attn" in line)
+    (row,) = (line for line in lines if "blocks.1.attn" in line)
     assert row.split()[2:] == ["0.6", "-0.69", "+0.41", "0.250", "3.0", "0.75", "50%", "25%"]
     assert "It smooths." in lines
     assert repr(make_report()) == str(make_report())  # as a notebook shows it

@@ -1,29 +1,33 @@
 """Plan what is measured of each layer: the tensors of its steps, its attention, its weights."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from math import prod
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from attention_core.diagnosis.attention import AttentionCall
 from attention_core.diagnosis.projections import Projection, find_projection
 from attention_core.diagnosis.record import Graph, Node
 from attention_core.diagnosis.stream import (
-    CONVOLUTIONS,
     MIN_TOKEN_AXES,
     Sum,
     find_end,
     find_streams,
+    has_channels_first,
     is_full_sum,
     iterate_ancestors,
     trace_stream,
 )
 from attention_core.hosts.adapter import NUM_HEADS_NAMES
+
+_NO_STREAM = (
+    "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
+    "the one before (gated residuals and hyper-connections have none)"
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -38,8 +42,6 @@ class Layer:
     module: nn.Module
     steps: dict[str, Node] = field(default_factory=dict)
     changes: list[Sum] = field(default_factory=list)
-    is_sequence_first: bool = False
-    is_channel_first: bool = False
     final: Node | None = None
     projection: Projection | None = None
     stack: str = "model"
@@ -47,14 +49,15 @@ class Layer:
     segment: int = 0
 
     @property
-    def shape(self) -> torch.Size:
-        """Return the shape of its tokens, also where a step has them as (B N, D)."""
-        return _choose_shape([*self.steps.values()] or [self.call.node])
+    def tokens(self) -> Node:
+        """Return its first tokens, not those of a step that has them as (B N, D)."""
+        nodes = [*self.steps.values()] or [self.call.node]
+        return next((x for x in nodes if len(x.shape) >= MIN_TOKEN_AXES), nodes[0])
 
     @property
     def num_tokens(self) -> int:
         """Return the number of tokens of all samples together."""
-        return self.shape.numel() // self.shape[1 if self.is_channel_first else -1]
+        return self.tokens.numel // self.tokens.shape[self.tokens.axes[1]]
 
     @property
     def num_heads(self) -> int:
@@ -86,7 +89,7 @@ class Layer:
             return True
         samples, tokens = self.num_samples, self.num_tokens
         rows = samples * self.call.shape[-1]
-        if samples > self.shape[1 if self.is_sequence_first else 0]:
+        if samples > self.tokens.shape[self.tokens.axes[0]]:
             return tokens <= rows < 4 * tokens
         return abs(rows - tokens) <= samples * max(2, tokens // samples // 4)
 
@@ -97,17 +100,13 @@ class Layer:
         M = M.reshape(-1, heads, *M.shape[-2:])
         return M.transpose(1, 2) if M.shape[1] == self.call.shape[-1] != M.shape[2] else M
 
-    def arrange_tokens(self, x: Tensor) -> Tensor:
-        """Return the tokens of a node as (B, N, D)."""
-        shape = self.shape
-        if x.numel() == shape.numel():
-            if x.ndim == 2:  # (B N, D)
-                x = x.reshape(shape)
-            elif x.ndim == 4 and len(shape) == 3 and x.shape[1] == shape[2] != x.shape[3]:
-                x = x.flatten(2).mT  # (B, D, height, width)
-        if self.is_sequence_first:
+    def arrange_tokens(self, node: Node, x: Tensor) -> Tensor:
+        """Return the tokens of a node, or their gradient, as (B, N, D)."""
+        if x.ndim == 2 and x.numel() == self.tokens.numel:  # (B N, D)
+            node, x = self.tokens, x.reshape(self.tokens.shape)
+        if node.axes[0] == 1:
             return x.transpose(0, 1)
-        return x.flatten(2).mT if self.is_channel_first else x.flatten(1, -2)
+        return x.flatten(2).mT if node.axes[1] == 1 else x.flatten(1, -2)
 
     def list_nodes(self, is_full: bool) -> Iterator[Node]:
         """Yield the nodes whose values the measures need."""
@@ -121,15 +120,11 @@ class Layer:
             yield from (node, *node.parents)
 
 
-def _choose_shape(nodes: Sequence[Node]) -> torch.Size:
-    return next((x.shape for x in nodes if len(x.shape) >= MIN_TOKEN_AXES), nodes[0].shape)
-
-
 class Plan(NamedTuple):
-    """All layers of a pass, if their tokens follow each other, and notes on what was left out."""
+    """All layers of a pass, the reason for no verdict or "", and notes on what was left out."""
 
     layers: list[Layer]
-    has_verdict: bool
+    reason: str
     notes: list[str]
 
 
@@ -150,19 +145,21 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
         for layer in layers if found else ():  # an earlier segment is not the last
             layer.final = layer.final if layer.stack != stack else None
         layers += found
-    has_verdict = bool(layers)
+    sizes = [{(x.numel, x.shape[x.axes[1]]) for x in y.steps.values()} for y in layers]
+    mixed = [x.call.name for x, found in zip(layers, sizes, strict=True) if len(found) > 1]
+    reason = f"the tokens of {', '.join(mixed)} change their number or size" if mixed else ""
     if not layers:
         layers = [_plan_module(model, graph, call) for call in calls if call.is_square]
-        has_verdict = _join_composed(graph, layers)
+        reason = "" if _join_composed(graph, layers) else _NO_STREAM
     counts: Counter[str] = Counter()
     for layer in layers:
         layer.index = counts[layer.stack]
         counts[layer.stack] += 1
         layer.projection = find_projection(graph, layer.call)
     for before, layer in pairwise(layers):  # what lies between tokens of one size counts
-        if (before.stack, before.shape) == (layer.stack, layer.shape):
+        if (before.stack, before.tokens.shape) == (layer.stack, layer.tokens.shape):
             layer.segment = before.segment
-    return Plan(layers, has_verdict, [*_list_notes(calls, layers, [*chain(*streams)])])
+    return Plan(layers, reason, [*_list_notes(calls, layers, [*chain(*streams)])])
 
 
 def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]) -> Iterator[str]:
@@ -220,22 +217,19 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
         bounds.append(bound)
     ends, end = [*bounds[1:], len(sums)], find_end(graph, sums[-1].node)
     layers = [
-        _plan_layer(model, sums, slice(*pair), start, end)
-        for *pair, start in zip(bounds, ends, starts, strict=False)
+        _plan_layer(model, graph, sums, slice(*pair), end)
+        for pair in zip(bounds, ends, strict=False)
     ]
-    given = graph.calls[0].inputs[0].shape
-    for layer in layers if len(given) > MIN_TOKEN_AXES else ():
-        # there may be as many images as tokens of a window
-        layer.is_sequence_first &= not given[0] == layer.shape[0] != layer.shape[1]
+    end.axes = sums[-1].node.axes
     if layers and end not in (sums[-1].node, *layers[-1].steps.values()):
         layers[-1].final = end
     return layers
 
 
-def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end: Node) -> Layer:
-    group, attention, later = sums[place], sums[start], sums[start + 1 : place.stop]
-    assert attention.attention is not None
-    call, added = attention.attention
+def _plan_layer(model: nn.Module, graph: Graph, sums: list[Sum], place: slice, end: Node) -> Layer:
+    group = sums[place]
+    start, (call, added) = next((i, x.attention) for i, x in enumerate(group) if x.attention)
+    attention, later = group[start], group[start + 1 :]
     is_alone = sum(map(len, attention.branches.values())) == 1
     steps = {"input": group[0].carried, "attention": added}
     last, closing = group[-1].node, _find_closing_norm(sums, place.stop, end)
@@ -251,13 +245,14 @@ def _plan_layer(model: nn.Module, sums: list[Sum], place: slice, start: int, end
         steps["mlp"] = last if closing is None else closing
     changes = []
     for i, made in enumerate(group):
+        for node in (made.node, made.carried, *chain(*made.branches.values())):
+            node.axes = _find_axes(graph, made.node, call)
         if i and made.is_normed:
             changes.append(Sum(made.carried, group[i - 1].node))
         changes.append(made)
     if closing is not None:
         changes.append(Sum(closing, last))
-    axes = _find_axes(model, [*group, *sums], call)  # convolutions may come before
-    return Layer(call, model.get_submodule(call.name), steps, changes, *axes)
+    return Layer(call, model.get_submodule(call.name), steps, changes)
 
 
 def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
@@ -270,21 +265,21 @@ def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
     return end if has_inner and is_inside and end is not last else None
 
 
-def _find_axes(model: nn.Module, sums: list[Sum], call: AttentionCall) -> tuple[bool, bool]:
-    """Return True if the sequence comes first in the tokens of a stream, and if channels do."""
-    shape = _choose_shape([made.node for made in sums])
+def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]:
+    """Return the axes of samples and of channels in the tokens of a stream."""
+    shape, N, given = node.shape, call.shape[-1], graph.calls[0].inputs[0].shape
     if len(shape) > MIN_TOKEN_AXES:
-        branches = [node for made in sums for node in chain(*made.branches.values())]
-        return False, any(trace_stream(node)[-1].name in CONVOLUTIONS for node in branches)
-    N = call.shape[-1]
-    if shape[0] != N or len(shape) < MIN_TOKEN_AXES:
+        return 0, 1 if has_channels_first(node) else -1
+    # there may be as many images as tokens of a window
+    has_images = len(given) > MIN_TOKEN_AXES and given[0] == shape[0] != shape[1]
+    if shape[0] != N or len(shape) < MIN_TOKEN_AXES or has_images:
         samples = prod(call.shape[:-3] or call.shape[:1])
         # maps (B heads, N, N) alone have more samples than these tokens
         fits = samples == shape[0] or (len(call.shape) == 3 and samples % shape[0] == 0)
-        return False, shape[-1] == N != shape[-2] and fits
-    around = map(model.get_submodule, call.node.modules)
+        return 0, 1 if shape[-1] == N != shape[-2] and fits else -1
+    around = [made.module for made in graph.calls if made.name in call.node.modules]
     is_first = any(getattr(module, "batch_first", True) is False for module in around)
-    return shape[1] != N or is_first, False
+    return int(shape[1] != N or is_first), -1
 
 
 def _plan_module(model: nn.Module, graph: Graph, call: AttentionCall) -> Layer:

@@ -117,7 +117,7 @@ def _differentiate(
     places = [(node, node.value) for x, _ in layers.values() for node in _list_places(x)]
     nodes = {node: x for node, x in places if x is not None and x.requires_grad}
     last, mask = layers[max(layers)]
-    x = last.arrange_tokens(next(reversed(last.steps.values())).value)
+    x = last.arrange_tokens(node := next(reversed(last.steps.values())), node.value)
     valid = _fit_mask(x, mask, _form_map(last))
     x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
     x, valid = trim_tokens(x, valid, *find_outliers(x.detach(), valid))
@@ -159,12 +159,11 @@ def _find_places(
         return
     if A is not None and (A.triu(1) == 0).all():
         raise ValueError("it would leak future tokens")
-    nodes: Sequence[Node] = (layer.projection or ())[1:]
     shape = (layer.num_samples, layer.num_heads, *call.shape[-2:])
-    arrange: Callable[[Any], Any] = partial(arrange_rows, shape=shape)
-    if isinstance(make(1), ContraNorm):
-        nodes, arrange = _list_sums(layer), layer.arrange_tokens
-    for node in nodes:
+    is_sum = isinstance(make(1), ContraNorm)
+    for node in _list_sums(layer) if is_sum else (layer.projection or ())[1:]:
+        rows, tokens = partial(arrange_rows, shape=shape), partial(layer.arrange_tokens, node)
+        arrange: Callable[[Any], Any] = tokens if is_sum else rows
         x = arrange(node.value)
         valid = _fit_mask(x, mask, A)
         yield node, make(x.shape[-1]).to(x.device), (x, valid), arrange

@@ -186,7 +186,7 @@ class Measurer:
 
 
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    x = layer.arrange_tokens(node.value)
+    x = layer.arrange_tokens(node, node.value)
     valid = mask if mask is not None and mask.shape == x.shape[:2] else None
     _check_finite(x, valid, layer, "tokens")
     x = x.to(torch.promote_types(x.dtype, torch.float32))

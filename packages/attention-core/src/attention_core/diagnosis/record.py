@@ -41,7 +41,7 @@ class Node:
     `name` is the function that made it, without underscores: `add` for `x + y` and `x += y`; ""
     for an input, a weight and whatever else comes from outside. `args` and `kwargs` are those of
     the call, with a node in place of each tensor. `modules` are the names of the modules around
-    it. `value` is the tensor, if the graph was asked to keep it.
+    it. `value` is the tensor, if the graph keeps it, and `axes` are those of samples and channels.
     """
 
     index: int
@@ -53,6 +53,7 @@ class Node:
     modules: tuple[str, ...]
     value: Any = None
     parents: tuple["Node", ...] = ()
+    axes: tuple[int, int] = 0, -1
 
     @property
     def numel(self) -> int:

@@ -30,10 +30,6 @@ from attention_core.hosts.attach import attach
 from attention_core.hosts.restoration import restore_model
 from attention_core.hosts.selection import Where, make_selector, self_attention_modules
 
-_NO_STREAM = (
-    "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
-    "the one before (gated residuals and hyper-connections have none)"
-)
 MAX_MAP_ENTRIES = 2**26  # entries of a layer's maps: more samples are measured in slices
 
 
@@ -125,7 +121,7 @@ class PlannedRun:
         whole, layers = self.inputs.num_samples, self.plan.layers
         tensors = (x for x in self.inputs.args if isinstance(x, Tensor) and x.ndim)
         is_joined = any(len(x) not in (1, whole) for x in tensors)  # as the bonds of graphs
-        if is_joined or any(x.is_sequence_first or x.num_samples % whole for x in layers):
+        if is_joined or any(x.tokens.axes[0] or x.num_samples % whole for x in layers):
             return whole
         largest = max(prod(layer.call.shape) for layer in layers)
         return int(max(1, min(whole, limit, MAX_MAP_ENTRIES * whole // largest)))
@@ -233,7 +229,7 @@ def measure_run(
             found.append(Measurer(is_full).measure_layers([plan.layers[i] for i in selected], cut))
     layers, final = (_average_parts(list(parts), sizes) for parts in zip(*found, strict=True))
     first = run.plan.layers[selected[0]]
-    is_other = first.is_sequence_first or first.num_samples % inputs.num_samples > 0
+    is_other = first.tokens.axes[0] or first.num_samples % inputs.num_samples > 0
     num_samples = first.num_samples if is_other else inputs.num_samples
     return Diagnosis(
         model=type(run.model).__name__,
@@ -241,7 +237,7 @@ def measure_run(
         num_samples=num_samples,
         layers=layers,
         leverage=None,
-        verdict=write_verdict(layers, "" if run.plan.has_verdict else _NO_STREAM),
+        verdict=write_verdict(layers, run.plan.reason),
         notes=run.plan.notes,
         findings=list_findings(layers),
         final=final,

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from attention_core.diagnosis.attention import AttentionCall
+from attention_core.diagnosis.attention import PRODUCTS, TORCH, AttentionCall
 from attention_core.diagnosis.record import RESHAPES, Graph, Node, list_terms
 
 Kind = Literal["attention", "cross-attention", "MLP", "convolution", "skip"]
@@ -28,6 +28,7 @@ _PASSES = {
 }  # fmt: skip
 _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the norm of a token
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+_CHANNELS_FIRST = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
 _LINEAR = ("linear", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
 MIN_TOKEN_AXES = 3  # (B, N, D)
 
@@ -146,6 +147,18 @@ def _find_carrier(node: Node) -> Node | None:
         is_twice = len(list_terms(node)) == 2 and len(set(list_terms(node))) == 1  # x * x
         return None if others or is_twice else largest
     return None
+
+
+def has_channels_first(node: Node) -> bool:
+    """Return True for tokens (B, D, height, width), by the functions that made channels."""
+    nodes = [node]
+    for x in nodes:  # grows by what leaves every axis where it is
+        if x.name in ("linear", *_CHANNELS_FIRST):
+            return x.name != "linear"
+        if x.name not in (*RESHAPES, *PRODUCTS):
+            nodes += [p for p in x.parents if len(p.shape) == len(node.shape) and p not in nodes]
+    dims = [x[-1].shape[-1] for x in map(trace_stream, nodes) if x[-1].name in ("linear", TORCH)]
+    return node.shape[1] in dims and node.shape[-1] not in dims
 
 
 def find_end(graph: Graph, last: Node) -> Node:

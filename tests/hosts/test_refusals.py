@@ -52,7 +52,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
       for name in ("gpt2", "llama", "gemma2")),
     (partial(models.build, "t5"), KERNEL, f"{NO_KERNEL}: its bias depends on the query"),
     (lambda: levit.Attention(12, 4, 3, resolution=3), KERNEL, f"{NO_KERNEL}: it forms its map"),
-    (partial(models.build, "gpt2"), REPARAM, NO_REPARAM),
+    (partial(models.build, "gpt2"), REPARAM, f"{NO_REPARAM}: no weights .* by name, as in ViT"),
     (partial(models.build, "gemma2"), REPARAM, "has no square projections to reparameterise"),
     *((partial(speechbrain_models.build, kind=kind), REPARAM, f"{made.__name__} {NO_REPARAM}")
       for kind, made in speechbrain_models.KINDS.items()),

@@ -4,6 +4,7 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -252,15 +253,14 @@ def find_projections(
     output: Any
     for (weight, projection), home in product(adapter.projections, [module, *parents]):
         holder, _, name = weight.rpartition(".")
-        try:
+        with suppress(AttributeError):
             value, output = module.get_submodule(holder), home.get_submodule(projection)
-        except AttributeError:
-            continue
-        break
+            break
     else:
         raise ValueError(
-            f"{path} has no place for a reparameterisation: ViT, DeiT, EVA-02, CaiT and Swin of "
-            "timm, nn.MultiheadAttention, and BERT, ViT, CLIP and BART of transformers have one"
+            f"{path} has no place for a reparameterisation: no weights of its values and output "
+            "are known by name, as in ViT, DeiT, EVA-02, CaiT and Swin of timm, "
+            "nn.MultiheadAttention, and BERT, ViT, CLIP and BART of transformers"
         )
     if parametrize.is_parametrized(output):
         raise ValueError("a layer has a reparameterised projection already: detach it first")

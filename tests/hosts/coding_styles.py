@@ -4,6 +4,7 @@ Each keeps the tokens of its stream in `seen`, from the first input to the end o
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -110,9 +111,8 @@ class Base(nn.Module):
         super().__init__()
         self.attn = nn.ModuleList(attention() for _ in range(DEPTH))
         self.mlp = nn.ModuleList(make_mlp() for _ in range(DEPTH))
-        self.n1, self.n2, self.n3, self.n4 = (
-            nn.ModuleList(norm() for _ in range(DEPTH)) for _ in range(4)
-        )
+        norms = (nn.ModuleList(norm() for _ in range(DEPTH)) for _ in range(4))
+        self.n1, self.n2, self.n3, self.n4 = norms
         self.seen: list[Tensor] = []
 
     def forward(self, x: Tensor) -> Tensor:
@@ -127,29 +127,61 @@ class Base(nn.Module):
         return x + self.mlp[i](self.n2[i](x))
 
 
-class PostNorm(Base):
+class Orders(Base):
+    """The steps of a layer in the order that one of the methods has."""
+
+    def __init__(self, order: str, **options) -> None:
+        super().__init__(**options)
+        self.order = order
+
     def layer(self, i, x):
+        return getattr(self, self.order)(i, x)
+
+    def post_norm(self, i, x):
         x = self.n1[i](x + self.attn[i](x))
         return self.n2[i](self.mlp[i](x) + x)
 
-
-class Sandwich(Base):
-    def layer(self, i, x):
+    def sandwich(self, i, x):
         x = x + self.n3[i](self.attn[i](self.n1[i](x)))
         return x + self.n4[i](self.mlp[i](self.n2[i](x)))
 
-
-class Parallel(Base):
-    def layer(self, i, x):
+    def parallel(self, i, x):
         y = self.n1[i](x)
         return x + (self.attn[i](y) + self.mlp[i](y))
 
-
-class ParallelInOrder(Base):
-    """GPT-NeoX's order of a parallel sum."""
-
-    def layer(self, i, x):
+    def parallel_in_another_order(self, i, x):  # GPT-NeoX's
         return self.mlp[i](self.n2[i](x)) + self.attn[i](self.n1[i](x)) + x
+
+    def in_place(self, i, x):
+        x = x.view(x.shape) if i else x.clone()
+        x += self.attn[i](self.n1[i](x))
+        x += self.mlp[i](self.n2[i](x))
+        return x
+
+    def parallel_in_place(self, i, x):
+        y = self.mlp[i](self.n2[i](x))
+        y += self.attn[i](self.n1[i](x))
+        return y + x
+
+    def first_input_again(self, i, x):
+        return 0.2 * self.seen[0] + 0.8 * super().layer(i, x)
+
+    def shared_layers(self, i, x):
+        return super().layer(0, x)
+
+    def gradient_checkpointing(self, i, x):
+        return checkpoint(super().layer, i, x, use_reentrant=False)
+
+    def two_mlps(self, i, x):
+        x = x + self.attn[i](self.n1[i](x))
+        x = x + 0.5 * self.mlp[i](self.n2[i](x))
+        return x + 0.5 * self.mlp[i](self.n3[i](x))
+
+    def flattened_tokens(self, i, x):
+        """Give the MLP tokens without the axis of samples."""
+        x = x + self.attn[i](self.n1[i](x))
+        y = x.reshape(-1, DIM)
+        return (y + self.mlp[i](self.n2[i](y))).view(x.shape)
 
 
 class Scaled(Base):
@@ -165,21 +197,6 @@ class Scaled(Base):
         return x + self.drop(self.gains[2 * i + 1] * self.mlp[i](self.n2[i](x)))
 
 
-class InPlace(Base):
-    def layer(self, i, x):
-        x = x.view(x.shape) if i else x.clone()
-        x += self.attn[i](self.n1[i](x))
-        x += self.mlp[i](self.n2[i](x))
-        return x
-
-
-class InPlaceParallel(Base):
-    def layer(self, i, x):
-        y = self.mlp[i](self.n2[i](x))
-        y += self.attn[i](self.n1[i](x))
-        return y + x
-
-
 class OneFunction(Base):
     """Gains in one function with the sum."""
 
@@ -190,25 +207,6 @@ class OneFunction(Base):
     def layer(self, i, x):
         x = torch.addcmul(x, self.gain, self.attn[i](self.n1[i](x)))
         return torch.lerp(x, self.mlp[i](self.n2[i](x)), 0.3)
-
-
-class FirstInput(Base):
-    """The first input, added again by each layer."""
-
-    def layer(self, i, x):
-        return 0.2 * self.seen[0] + 0.8 * super().layer(i, x)
-
-
-class Shared(Base):
-    """One layer, called several times."""
-
-    def layer(self, i, x):
-        return super().layer(0, x)
-
-
-class Checkpointed(Base):
-    def layer(self, i, x):
-        return checkpoint(super().layer, i, x, use_reentrant=False)
 
 
 class PreNorm(nn.Module):
@@ -258,15 +256,6 @@ class Bottleneck(Base):
     def layer(self, i, x):
         x = x + self.adapters[i](self.attn[i](self.n1[i](x)))
         return x + self.mlp[i](self.n2[i](x))
-
-
-class Macaron(Base):
-    """Half an MLP before the attention and half behind it."""
-
-    def layer(self, i, x):
-        x = x + self.attn[i](self.n1[i](x))
-        x = x + 0.5 * self.mlp[i](self.n2[i](x))
-        return x + 0.5 * self.mlp[i](self.n3[i](x))
 
 
 class Ordered(nn.Module):
@@ -340,15 +329,6 @@ class Channels(Base):
         return x + self.conv[i](x)
 
 
-class Flattened(Base):
-    """An MLP on tokens without the axis of samples."""
-
-    def layer(self, i, x):
-        x = x + self.attn[i](self.n1[i](x))
-        y = x.reshape(-1, DIM)
-        return (y + self.mlp[i](self.n2[i](y))).view(x.shape)
-
-
 class Pooled(Base):
     """A class token that is updated alone after the last layer."""
 
@@ -374,36 +354,20 @@ class Convolved(Base):
         return (image + self.conv(image)).flatten(2).mT
 
 
-STYLES = {
-    "loop": Base,
-    "loop of torch's attention": lambda: Base(Torch),
-    "exponentials": lambda: Base(Exponentials),
-    "one fused call": lambda: Base(Fused),
-    "einsum of groups": lambda: Base(Grouped),
-    "loop over heads": lambda: Base(Loop),
-    "einsum of tokens first": lambda: Base(TokensFirst),
-    "written RMS norm": lambda: Base(norm=RMSNorm),
-    "post-norm": lambda: PostNorm(norm=Centered),
-    "sandwich norm": Sandwich,
-    "parallel": Parallel,
-    "parallel in another order": ParallelInOrder,
-    "LayerScale and drop path": Scaled,
-    "in place": InPlace,
-    "parallel in place": InPlaceParallel,
-    "one function with the sum": OneFunction,
-    "first input again": FirstInput,
-    "MLP first": First,
-    "channels first": Channels,
-    "shared layers": Shared,
-    "gradient checkpointing": Checkpointed,
-    "residual wrappers": Sequential,
-    "adapters": Bottleneck,
-    "two MLPs": Macaron,
-    "cross-attention": Cross,
-    "windows of images": Images,
-    "flattened tokens": Flattened,
-    "a class token alone": Pooled,
-    "convolutions of images": Convolved,
+STYLES = {name: partial(Orders, name.replace(" ", "_")) for name in (
+    "parallel", "parallel in another order", "in place", "parallel in place", "first input again",
+    "shared layers", "gradient checkpointing", "two mlps", "flattened tokens", "sandwich",
+)} | {
+    "loop": Base, "loop of torch's attention": partial(Base, Torch),
+    "exponentials": partial(Base, Exponentials), "one fused call": partial(Base, Fused),
+    "einsum of groups": partial(Base, Grouped), "loop over heads": partial(Base, Loop),
+    "einsum of tokens first": partial(Base, TokensFirst),
+    "written RMS norm": partial(Base, norm=RMSNorm),
+    "post-norm": partial(Orders, "post_norm", norm=Centered),
+    "LayerScale and drop path": Scaled, "one function with the sum": OneFunction,
+    "MLP first": First, "channels first": Channels, "residual wrappers": Sequential,
+    "adapters": Bottleneck, "cross-attention": Cross, "windows of images": Images,
+    "a class token alone": Pooled, "convolutions of images": Convolved,
     "own SelfAttention": lambda: Base(lambda: SelfAttention(DIM, HEADS)),
     "a filter": lambda: Base(lambda: SelfAttention(DIM, HEADS, filter=lambda h: GFSA(h, wK=0.5))),
-}
+}  # fmt: skip

@@ -11,7 +11,7 @@ from attention_core import AttnScale, diagnose
 from attention_core.diagnosis.report import number_layers
 from torch import nn
 
-from tests.hosts.coding_styles import DEPTH, DIM, HEADS, STYLES, B, Base, Cross, N, Parallel, Torch
+from tests.hosts.coding_styles import DEPTH, DIM, HEADS, STYLES, B, Base, Cross, N, Orders, Torch
 
 
 def make_tokens() -> torch.Tensor:
@@ -67,7 +67,7 @@ def test_a_sum_that_is_written_into_most_tokens_is_of_the_stream():
 
 
 def test_the_blame_of_a_parallel_sum_is_shared_out():
-    model = Parallel()
+    model = Orders("parallel")
     for mlp in model.mlp:
         nn.init.zeros_(mlp[-1].weight)
         nn.init.zeros_(mlp[-1].bias)

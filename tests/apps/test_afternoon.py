@@ -67,9 +67,7 @@ def test_an_own_model_trains_and_is_tested_by_the_folder_of_its_run(folder, caps
 
 
 def test_a_bug_in_own_data_is_named_with_its_line(folder, read_error) -> None:
-    code = (
-        "from mine import Stripes\nclass Bug(Stripes):\n    def __init__(self):\n        int('x')"
-    )
+    code = "from mine import Stripes\nclass Bug(Stripes):\n  def __init__(self):\n    int('x')"
     (folder / "bug.py").write_text(code)
     error = read_error(run_app, APP, ["fit", "-c", "base", "--data=bug.Bug", *QUIET])
     assert f"base 10: 'x' (ValueError in {folder}/bug.py, line 4)" in error

@@ -1,5 +1,7 @@
 """Each data set lists the files that its runs depend on, and no cache or other data beside them."""
 
+from pathlib import Path
+
 import pytest
 from attention_graph.data import PCQM, MoleculeNet, SmilesCSV, SyntheticMolecules, Zinc
 from attention_nlp.data.codexglue import Devign
@@ -54,9 +56,7 @@ def test_a_data_set_lists_what_it_reads(kind, name, read, others, tmp_path) -> N
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("file,text\na.wav,A" * ("index" in file))
     paths = kind(name, data_dir=str(tmp_path)).list_data_files()
-    assert {str(file) for file in list_files(paths).values()} == {
-        str(tmp_path / file) for file in read
-    }
+    assert {*map(Path, list_files(paths).values())} == {tmp_path / file for file in read}
 
 
 def test_data_that_ships_with_a_package_is_its_file() -> None:

@@ -23,9 +23,8 @@ PAPER = {"protocol": "published", "source": "text", "profiles": ["paper"], "seed
 
 def find_problems(**blocks) -> list[str]:
     every = {"*": {}, "[!a]*": {}, "agf": {"at": {"*": {}}}}
-    return compare_blocks(
-        find_spec("agf-table-2"), {"source": "S", "rows": every, "paper": PAPER, **blocks}
-    )
+    settings = {"source": "S", "rows": every, "paper": PAPER, **blocks}
+    return compare_blocks(find_spec("agf-table-2"), settings)
 
 
 @pytest.mark.parametrize(("blocks", "problem"), [

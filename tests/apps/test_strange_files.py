@@ -201,9 +201,7 @@ def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_p
         assert read(path) == right
 
 
-def test_texts_of_linked_folders_and_in_upper_case_are_read_and_others_counted(
-    tmp_path, capsys
-) -> None:
+def test_texts_of_linked_folders_and_upper_case_are_read_others_counted(tmp_path, capsys) -> None:
     for name in ("texts/Train.TXT", "texts/b.md", "other/test-c.JSONL"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "c"}\n')

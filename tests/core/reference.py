@@ -114,9 +114,8 @@ def monomials(basis: str, k: int, a: float = 1.0, b: float = 1.0) -> list[float]
 def jacobi(k: int, a: float, b: float) -> list[float]:
     """The explicit sum, https://dlmf.nist.gov/18.5.E8; it holds for any a, b."""
     low, high = Poly([-0.5, 0.5]), Poly([0.5, 0.5])
-    terms = (
-        choose(k + a, k - i) * choose(k + b, i) * low**i * high ** (k - i) for i in range(k + 1)
-    )
+    ways = [choose(k + a, k - i) * choose(k + b, i) for i in range(k + 1)]
+    terms = (way * low**i * high ** (k - i) for i, way in enumerate(ways))
     coefficients = list(sum(terms, Poly([0.0])).coef)
     return coefficients + [0.0] * (k + 1 - len(coefficients))
 

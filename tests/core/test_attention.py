@@ -97,9 +97,7 @@ def test_float32_keeps_attention_out_of_autocast(kernel):
     single = SelfAttention(DIM, HEADS, kernel=kernel, float32=True)
     single.load_state_dict(layer.state_dict())
     assert_close(single(x), layer(x))
-    single.filter.register_forward_hook(
-        lambda _, inputs, y: seen.extend((inputs[1].dtype, y.dtype))
-    )
+    single.filter.register_forward_hook(lambda _, given, y: seen.extend((given[1].dtype, y.dtype)))
     with torch.autocast("cpu", torch.bfloat16):
         layer(x)
         y = single(x.bfloat16())

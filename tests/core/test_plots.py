@@ -78,10 +78,8 @@ def test_layers_keep_their_numbers_where_some_are_left_out():
     diagnosis = {**DIAGNOSIS, "layers": [DIAGNOSIS["layers"][i] for i in (2, 4)]}
     depth, _, steps, *_, shares = plots.plot_diagnosis(diagnosis).axes
     assert depth.lines[0].get_xdata().tolist() == [2, 3, 5]
-    centers = [
-        [bar.get_x() + bar.get_width() / 2 for bar in axis.containers[1]]
-        for axis in (steps, shares)
-    ]
+    bars = (axis.containers[1] for axis in (steps, shares))
+    centers = [[bar.get_x() + bar.get_width() / 2 for bar in row] for row in bars]
     assert centers == [pytest.approx([2.2, 4.2]), pytest.approx([2, 4])]
 
 

@@ -38,9 +38,8 @@ def test_constructors_refuse_wrong_arguments_in_one_sentence(made, argument, val
     needed = {"dim": 12, "num_heads": 3, "scale": 0.1}
     names = inspect.signature(made).parameters
     needed = {k: v for k, v in needed.items() if k in names and names[k].default is names[k].empty}
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^{made.__name__}\.{argument} must be .+, got .+$"
-    ):
+    message = rf"^{made.__name__}\.{argument} must be .+, got .+$"
+    with pytest.raises((TypeError, ValueError), match=message):
         made(**needed | {argument: value})
 
 

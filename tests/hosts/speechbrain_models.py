@@ -30,9 +30,8 @@ def build(encoder: str = "transformer", kind: str = "regularMHA", **options) -> 
     sizes = {"input_size": 7, "d_model": WIDTH, "nhead": HEADS, "d_ffn": 10, "kernel_size": 3}
     sizes |= {"csgu_linear_units": 6, "num_encoder_layers": DEPTH, "num_decoder_layers": 2}
     fixed = {"normalize_before": True, "causal": False, "dropout": 0.0, "max_length": 30}
-    return TransformerASR(
-        13, encoder_module=encoder, attention_type=kind, **sizes | fixed | options
-    ).eval()
+    options = sizes | fixed | options
+    return TransformerASR(13, encoder_module=encoder, attention_type=kind, **options).eval()
 
 
 def build_layer(kind: str, **options) -> nn.Module:

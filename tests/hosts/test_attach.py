@@ -126,9 +126,8 @@ def test_a_forward_that_a_hook_replaces_is_refused(make_filter):
 
 
 def test_wrapped_models_are_refused(tmp_path):
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
-    )
+    store = f"file://{tmp_path}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
         wrapped = nn.parallel.DistributedDataParallel(build())
         with pytest.raises(ValueError, match="DistributedDataParallel wraps the model already"):

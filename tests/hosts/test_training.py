@@ -91,9 +91,8 @@ class Module(lightning.LightningModule):
 
 def test_lightning_writes_and_reads_what_is_attached(tmp_path):
     options = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = lightning.Trainer(
-        default_root_dir=tmp_path, max_steps=2, accelerator="cpu", **options
-    )
+    options |= {"default_root_dir": tmp_path, "max_steps": 2, "accelerator": "cpu"}
+    trainer = lightning.Trainer(**options)
     trainer.fit(module := Module(), torch.utils.data.DataLoader(DATA, 4))
     assert coefficients(module).abs().max() > 0.1
     (file,) = tmp_path.rglob("*.ckpt")
@@ -117,9 +116,8 @@ def test_sentence_transformers_writes_and_load_reads(tmp_path, monkeypatch):
     again = load(library.SentenceTransformer, str(tmp_path / "saved"), device="cpu")
     assert (again.encode(texts) == expected).all()
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
-    stock = library.SentenceTransformer(
-        str(tmp_path / "saved"), device="cpu", trust_remote_code=True
-    )
+    folder = str(tmp_path / "saved")
+    stock = library.SentenceTransformer(folder, device="cpu", trust_remote_code=True)
     assert (stock.encode(texts) == expected).all()
     save_mechanism(model, tmp_path / "mechanism")
     stock = library.SentenceTransformer(str(tmp_path / "bert"), device="cpu")

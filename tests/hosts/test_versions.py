@@ -30,9 +30,8 @@ MODELS = {
 
 def build(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     model, inputs = (make() for make in MODELS[name])
-    return model.double(), {
-        key: x.double() if x.is_floating_point() else x for key, x in inputs.items()
-    }
+    inputs = {key: x.double() if x.is_floating_point() else x for key, x in inputs.items()}
+    return model.double(), inputs
 
 
 def act(model: nn.Module) -> nn.Module:

@@ -110,9 +110,7 @@ def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monke
     assert sentence in read_error(run_app, APP, args)
 
 
-def test_the_model_that_a_strangers_config_names_is_not_imported(
-    tmp_path, stranger, monkeypatch
-) -> None:
+def test_the_model_of_a_strangers_config_is_not_imported(tmp_path, stranger, monkeypatch) -> None:
     monkeypatch.setitem(parsing_settings, "import_paths_enforced", False)  # as in a new process
     path = tmp_path / "config.yaml"
     path.write_text(f"model_class: {stranger.name}")

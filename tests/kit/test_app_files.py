@@ -52,9 +52,7 @@ def test_a_name_and_a_file_of_its_settings_are_one_run(tmp_path) -> None:
     assert runs[0].folder == runs[1].folder
 
 
-def test_an_entry_may_refine_one_of_the_kit_and_a_bad_name_is_a_sentence(
-    tmp_path, monkeypatch
-) -> None:
+def test_an_entry_may_refine_the_kits_and_a_bad_name_is_a_sentence(tmp_path, monkeypatch) -> None:
     configs = tmp_path / "attention_three/configs"
     configs.mkdir(parents=True)
     (configs / "base.yaml").write_text("{}")

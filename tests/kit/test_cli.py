@@ -50,9 +50,7 @@ def scores(run: Run) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if not name.startswith("time/")}
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
-    finished: Run, tmp_path, capsys
-) -> None:
+def test_a_run_goes_on_from_the_epoch_before_a_damaged_one(finished: Run, tmp_path, capsys) -> None:
     """And ends as if it had not been interrupted."""
     shutil.copytree(finished.folder.parents[3], tmp_path, dirs_exist_ok=True)
     broken = find_run(tmp_path)
@@ -130,9 +128,7 @@ def test_too_little_memory_is_a_sentence(error, tmp_path, monkeypatch, read_erro
     (b"m: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
     (b"model: {dim: many}", "model.dim: Expected a <class 'int'>. Got value: many"),
 ])  # fmt: skip
-def test_a_bad_config_is_one_sentence_with_its_file(
-    content, sentence, tmp_path, read_error
-) -> None:
+def test_a_bad_config_is_a_sentence_with_its_file(content, sentence, tmp_path, read_error) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_bytes(content)
     error = read_error(run_app, APP, ["fit", *arguments(tmp_path), "-c", str(bad)])

@@ -10,15 +10,13 @@ from tests.kit.tiny import APP, arguments
 
 
 def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeypatch) -> None:
-    written = []
-    monkeypatch.setattr(
-        Run, "write_result", lambda run, result: written.append(read_hparams(run.folder))
-    )
+    seen = []
+    monkeypatch.setattr(Run, "write_result", lambda run, _: seen.append(read_hparams(run.folder)))
     folder = f"--trainer.logger.save_dir={tmp_path / 'other'}"
     other = "--spectral.every_n_steps=2", "--trainer.logger=CSVLogger", folder
     options = ("--model.filter=attention_core.GFSA", "--trainer.log_every_n_steps=1", *other)
     run_app(APP, ["fit", *arguments(tmp_path, *options)])
-    (tags,) = written  # a finished run is never started again
+    (tags,) = seen  # a finished run is never started again
     chosen = tags["_hparams_/session_start_info"].session_start_info.hparams
     assert (chosen["K"].number_value, chosen["model.filter"].string_value) == (3, "GFSA")
     assert chosen["test/loss"].number_value > 0

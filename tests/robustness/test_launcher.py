@@ -88,9 +88,7 @@ def compare_tables(whole: Path, other: Path) -> list[str]:
 @pytest.mark.timeout(3600)
 @pytest.mark.xdist_group("launcher")
 @pytest.mark.parametrize(("name", "moment", "target"), CASES)
-def test_an_interrupted_table_is_the_whole_one_in_the_end(
-    whole, tmp_path, name, moment, target
-) -> None:
+def test_an_interrupted_table_ends_as_the_whole_one(whole, tmp_path, name, moment, target) -> None:
     """Two launchers, of which neither knows of the other, make what is left."""
     interrupt_launcher(tmp_path, name, moment, target)
     make_table(tmp_path, launchers=2)

@@ -26,10 +26,8 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
 
 @pytest.mark.parametrize(("architecture", "digest"), [("bert", "90db5854"), ("gpt2", "8aceb2c9")])
 def test_every_process_trains_the_same_tokenizers(architecture, digest) -> None:
-    texts = [
-        f"{random.Random(i).random():.16f} ünïcode w{i:b}".replace("1", "l") for i in range(99)
-    ]
-    trained = tokenizers.train_tokenizer(architecture, texts, 600).backend_tokenizer
+    rows = [f"{random.Random(i).random():.16f} ünïcode w{i:b}".replace("1", "l") for i in range(99)]
+    trained = tokenizers.train_tokenizer(architecture, rows, 600).backend_tokenizer
     model = json.dumps(json.loads(trained.to_str())["model"], sort_keys=True)
     assert hashlib.sha256(model.encode()).hexdigest()[:8] == digest
 

@@ -12,9 +12,8 @@ from attention_sequence.module import SequenceClassifier
 from experiment_kit.errors import UserError
 from torch import nn
 
-SMALL = NetworkSize(
-    num_features=11, num_classes=3, max_length=7, dim=8, ffn_dim=12, num_layers=2, dropout=0.0
-)
+WIDTHS = {"dim": 8, "ffn_dim": 12, "num_layers": 2, "dropout": 0.0}
+SMALL = NetworkSize(num_features=11, num_classes=3, max_length=7, **WIDTHS)
 OPTIONS = {"dim": 8, "num_heads": 2, "num_layers": 1, "ffn_dim": 12}
 
 

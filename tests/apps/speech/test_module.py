@@ -147,9 +147,7 @@ def test_parameters_are_averaged_and_buffers_are_those_of_the_best(tmp_path) -> 
 
 
 @pytest.mark.parametrize("earlier", [-1.0, 9.0])  # a validation of the same epoch
-def test_a_resumed_run_deletes_epochs_that_it_has_not_reached(
-    earlier, tokenizer_file, tmp_path
-) -> None:
+def test_a_resumed_run_deletes_epochs_beyond_its_own(earlier, tokenizer_file, tmp_path) -> None:
     folder = tmp_path / "checkpoints" / "averaged"
     folder.mkdir(parents=True)
     for name in (f"epoch=0-score={earlier}", "epoch=7-score=2.0", "note"):

@@ -28,9 +28,7 @@ def test_a_tokenizer_decodes_what_it_encodes(token_type, size: int, tmp_path) ->
     (TEXTS, 8, "char", "8 is too small"),
     (["", " "], 30, "char", "empty"),
 ])  # fmt: skip
-def test_a_size_that_does_not_suit_the_texts_is_refused(
-    texts, size, token_type, message, tmp_path
-) -> None:
+def test_a_size_unfit_for_the_texts_is_refused(texts, size, token_type, message, tmp_path) -> None:
     with pytest.raises(UserError, match=message):
         train_tokenizer(texts, size, token_type, tmp_path)
     assert not list(tmp_path.glob("*/*"))

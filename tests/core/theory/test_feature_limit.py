@@ -88,9 +88,8 @@ def test_corollary_1_the_rank_of_the_limit(seed):
         (weights(seed, [-4.0, -4.0, -4.0]), 3),
     ):
         assert theory.measure_feature_rank(X, ties, W, 1e-6) == (rank, rank)
-    assert (
-        theory.measure_feature_rank(X, softmax_map(seed, 4), weights(seed, [0.9, 0.5, 0.1]))[1] == 1
-    )
+    W = weights(seed, [0.9, 0.5, 0.1])
+    assert theory.measure_feature_rank(X, softmax_map(seed, 4), W)[1] == 1
 
 
 def test_corollary_1_fails_for_the_features_themselves():

@@ -47,9 +47,7 @@ def test_theorem_2_that_filter_is_not_low_pass_in_the_sense_of_theorem_1():
 
 
 @draw(n=sizes, share=st.floats(0.05, 0.9))
-def test_theorem_2_alternating_coefficients_are_high_pass_where_the_series_converges(
-    seed, n, share
-):
+def test_theorem_2_alternating_coefficients_are_high_pass_where_a_series_converges(seed, n, share):
     sigma = spectral.singular_values(softmax_map(seed, n))
     alpha = share / sigma[0].item()
     high_pass = theory.measure_high_pass_ratios(sigma, alpha, K=400)

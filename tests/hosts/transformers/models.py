@@ -96,9 +96,7 @@ def make_inputs(name: str, n: int = 9, padded: bool = False) -> dict[str, Tensor
     return given
 
 
-def compute_checkpointed_gradients(
-    model: nn.Module, run: Callable[[], Tensor]
-) -> list[list[Tensor]]:
+def list_checkpointed_gradients(model: nn.Module, run: Callable[[], Tensor]) -> list[list[Tensor]]:
     """Return the gradients of a training step, without and with gradient checkpointing."""
     grads = []
     for _ in range(2):

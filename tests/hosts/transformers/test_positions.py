@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.hosts.helpers import randomize
-from tests.hosts.transformers.models import build, compute_checkpointed_gradients, make_inputs
+from tests.hosts.transformers.models import build, list_checkpointed_gradients, make_inputs
 
 FAMILIES = ["bert", "roberta", "albert", "distilbert", "bart", "plbart", "t5"]
 CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
@@ -60,7 +60,7 @@ def test_checkpointed_tokens_see_their_own_mask_again():
         model(given["input_ids"])  # without a mask, before the first is recomputed
         return y
 
-    assert_close(*compute_checkpointed_gradients(model, run))
+    assert_close(*list_checkpointed_gradients(model, run))
 
 
 def test_replicas_of_data_parallel_see_their_own_mask():

@@ -45,9 +45,7 @@ def compare(monkeypatch, tmp_path):
     )
 
 
-def test_table_and_page_have_the_means_over_seeds_and_the_page_stands_alone(
-    compare, tmp_path, capsys
-):
+def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare, tmp_path, capsys):
     compare("plain", "gfsa")
     text, errors = capsys.readouterr()
     warned = re.findall(r"^warning: .*/(\w+)/seed-.* was trained on other data", errors, re.M)

@@ -44,8 +44,6 @@ def write_run(folder, seed=0, name="one"):
     ({"name": "two"}, (), "other samples: data.init_args.dataset_name is 'one' and 'two'"),
     ({"seed": 1}, ("--split=val",), "seed_everything is 0 and 1"),
 ])  # fmt: skip
-def test_runs_of_other_samples_are_one_sentence(
-    changes, options, sentence, tmp_path, read_error
-) -> None:
+def test_runs_with_other_data_are_refused(changes, options, sentence, tmp_path, read_error) -> None:
     runs = write_run(tmp_path / "a"), write_run(tmp_path / "b", **changes)
     assert sentence in read_error(run_allpass, "disagreements", *runs, *options)

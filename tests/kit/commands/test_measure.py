@@ -39,9 +39,8 @@ def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app)
     assert str(path) in capsys.readouterr().out
     app(measures_recipe=True)
     for given, used in (("null", "32-true"), ("16-mixed", "bf16-mixed")):  # a CPU has no float16
-        measure.run_efficiency(
-            [*options, f"--trainer.precision={given}", f"--run.folder={tmp_path / given}"]
-        )
+        own = f"--trainer.precision={given}", f"--run.folder={tmp_path / given}"
+        measure.run_efficiency([*options, *own])
         (path,) = (tmp_path / given).rglob("efficiency.json")
         report = json.loads(path.read_text())
         assert (report["batch_size"], report["precision"]) == (2, used)

@@ -24,9 +24,8 @@ def fetched(tmp_path, monkeypatch) -> list:
         return tmp_path / "commit"
 
     monkeypatch.setattr(obtain.download, "fetch_hub_files", fetch_hub_files)
-    monkeypatch.setattr(
-        obtain.download, "download_dataset", lambda *args: fetched.append(args) or ["path"]
-    )
+    download = lambda *args: fetched.append(args) or ["path"]  # noqa: E731
+    monkeypatch.setattr(obtain.download, "download_dataset", download)
     return fetched
 
 
@@ -56,9 +55,7 @@ def test_a_source_is_fetched_into_its_place(fetched, tmp_path, capsys) -> None:
 
 
 def test_drawn_data_is_drawn_into_data_dir(fetched, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "attention_sequence.generate.listops.write_dataset", lambda root: fetched.append(root)
-    )
+    monkeypatch.setattr("attention_sequence.generate.listops.write_dataset", fetched.append)
     obtain.obtain_data("listops")
     assert fetched == [tmp_path]
 

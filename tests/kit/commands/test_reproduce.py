@@ -73,9 +73,7 @@ def test_a_dry_run_lists_the_runs_and_makes_nothing(monkeypatch, tmp_path, capsy
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_failed_run_stops_no_other_and_is_named_with_its_log(
-    specs, monkeypatch, tmp_path, capsys
-) -> None:
+def test_a_failed_run_stops_no_other_and_is_named(specs, monkeypatch, tmp_path, capsys) -> None:
     plan_without_parsing(monkeypatch)
     failing = "gfsa-table-6"
 

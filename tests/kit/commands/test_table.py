@@ -77,9 +77,7 @@ def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
     assert len(planned) == len(cells)
 
 
-def test_publishing_again_changes_no_byte_and_keeps_the_runs_of_other_machines(
-    spec, measured, published
-):
+def test_publishing_again_changes_no_byte_and_keeps_runs_of_others(spec, measured, published):
     root, measurements = measured
     out, results = published
     assert provenance.read_runs(out).keys() == {*results.runs["run"]}
@@ -140,9 +138,7 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, folders
     assert not [*tmp_path.iterdir()]
 
 
-def test_options_are_selected_on_held_out_samples_and_shown_in_the_row(
-    folders, monkeypatch, tmp_path
-):
+def test_options_are_selected_on_held_out_samples_and_named_by_rows(folders, monkeypatch, tmp_path):
     def train(runs, options):
         for e, run in runs.items():
             if e.label.endswith("K=4 w0=0.0"):

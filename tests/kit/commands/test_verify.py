@@ -155,9 +155,7 @@ def set_weights(run, weights) -> Path:
 
 
 @pytest.mark.parametrize("out", ["{file}", "link.ts", "{run}/result.json", ""])
-def test_predictions_never_replace_what_they_are_made_from(
-    out, run, read_error, tmp_path, monkeypatch
-) -> None:
+def test_predictions_never_replace_their_input(out, run, read_error, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path(shutil.copy(find_data("sequence", "japanese_vowels"), tmp_path / "mine.ts"))
     Path("link.ts").symlink_to(file)

@@ -54,9 +54,7 @@ def test_texts_are_encoded_by_the_tokenizer_of_the_folder(bert) -> None:
     ("wav2vec2", {**SIZES, "conv_dim": (8,) * 7, "num_conv_pos_embeddings": 4,
                   "num_conv_pos_embedding_groups": 2}, {"input_values": (2, 3000)}),
 ])  # fmt: skip
-def test_a_model_type_is_built_with_random_weights(
-    model_type, options, shapes, monkeypatch
-) -> None:
+def test_a_model_type_is_built_of_random_weights(model_type, options, shapes, monkeypatch) -> None:
     build = AutoConfig.for_model
     monkeypatch.setattr(AutoConfig, "for_model", lambda name: build(name, **options))
     source = load_transformers(model_type, random=True)

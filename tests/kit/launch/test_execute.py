@@ -54,9 +54,7 @@ def test_the_end_of_a_job_is_told_by_what_it_left(action, mark, failures, tmp_pa
 
 
 def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -> None:
-    failed, other = (
-        make_job(tmp_path, name, action) for name, action in (("failed", "3"), ("other", "touch"))
-    )
+    failed, other = make_job(tmp_path, "failed", "3"), make_job(tmp_path, "other", "touch")
     behind = [make_job(tmp_path, name) for name in ("a", "b", "c")]
     jobs = [*(replace(job, needs=failed.output) for job in behind[:2]), failed, other]
     jobs.append(replace(behind[2], needs=other.output))
@@ -73,9 +71,8 @@ def test_what_starts_from_a_failed_run_is_left_out_with_one_sentence(tmp_path) -
 def started(monkeypatch):
     """Collect the jobs of each batch, and let none run."""
     batches = []
-    monkeypatch.setattr(
-        execute, "run_jobs", lambda jobs, places, *_: batches.append((len(places.free), jobs))
-    )
+    run_jobs = lambda jobs, places, *_: batches.append((len(places.free), jobs))  # noqa: E731
+    monkeypatch.setattr(execute, "run_jobs", run_jobs)
     return batches
 
 
@@ -125,9 +122,7 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
 
 
 @pytest.mark.parametrize(("samples", "is_again"), [("all", False), (8, True)])
-def test_eigenvalues_are_measured_again_with_other_options(
-    samples, is_again, tmp_path, started
-) -> None:
+def test_eigenvalues_are_measured_anew_by_new_options(samples, is_again, tmp_path, started) -> None:
     every = EigenvalueOptions(samples="all", epoch="last")
     experiment = make_experiment(source="eigenvalues", eigenvalues=every)
     runs = plan_runs([experiment], str(tmp_path))

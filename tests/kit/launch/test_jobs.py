@@ -89,9 +89,7 @@ def launch(folder: Path, *actions: str, **environment: str) -> Iterator[Any]:
     ([signal.SIGINT, signal.SIGTERM], 100.0),  # the second one does not wait
     ([signal.SIGKILL], 1.0),
 ])  # fmt: skip
-def test_runs_that_are_deaf_or_stopped_are_killed_with_their_launcher(
-    signals, grace, tmp_path
-) -> None:
+def test_deaf_and_stopped_runs_are_killed_with_their_launcher(signals, grace, tmp_path) -> None:
     with launch(tmp_path, "deaf", "stopped", "save", ALLPASS_GRACE=str(grace)) as (process, found):
         children = [psutil.Process(number) for job in found for number in read_starts(job)[0]]
         began = time.monotonic()
@@ -211,9 +209,7 @@ def read_weights(folder: Path) -> dict[str, list]:
 
 
 @pytest.mark.timeout(300)
-def test_a_run_is_bit_equal_beside_others_and_in_a_process_of_its_own(
-    tmp_path, monkeypatch
-) -> None:
+def test_a_run_is_bit_equal_beside_others_and_in_its_own_process(tmp_path, monkeypatch) -> None:
     one = "--trainer.max_steps=2", "--trainer.limit_test_batches=1", "--trainer.limit_val_batches=1"
     names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
     experiment = Experiment(**names, profile="smoke", seed=3, args=(*NARROW, *one))

@@ -16,9 +16,7 @@ def test_per_dataset_settings_follow_the_data_set() -> None:
     assert not any("init_args" in argument for argument in args)
 
 
-def test_settings_and_recipes_may_depend_on_the_backbone_and_the_method(
-    tmp_path, monkeypatch
-) -> None:
+def test_settings_and_recipes_may_depend_on_backbone_and_method(tmp_path, monkeypatch) -> None:
     files = {
         "base": "seed_everything: 0",
         "backbones": "{bert: {}, albert: {}}",

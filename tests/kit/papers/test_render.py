@@ -65,9 +65,7 @@ def find_verdicts(results: TableResults) -> dict:
     ({"values": (99.4, 99.6)}, "not comparable", "2 seeds have no interval worth a verdict"),
     ({"values": (99.5,) * 3}, "not comparable", "the interval has no width, as the seeds are eq"),
 ])  # fmt: skip
-def test_a_verdict_needs_the_papers_experiment_three_seeds_and_a_commit(
-    settings, kind, reason
-) -> None:
+def test_a_verdict_needs_the_experiment_three_seeds_and_a_commit(settings, kind, reason) -> None:
     ((cell, verdict),) = find_verdicts(measure(**settings)).items()
     assert cell == ("agf", "japanese_vowels")
     assert (verdict.kind, verdict.reason[: len(reason)]) == (kind, reason)
@@ -77,13 +75,7 @@ def test_a_verdict_needs_the_papers_experiment_three_seeds_and_a_commit(
     ("flops_g", 4.57, "within"), ("flops_g", 4.6, "different"), ("throughput", 9, "not comparable"),
 ])  # fmt: skip
 def test_a_count_compares_by_any_protocol_and_other_costs_do_not(column, value, kind) -> None:
-    run = {
-        **PAPER,
-        "row": "softmax-deit_s-12",
-        "column": column,
-        "value": value,
-        "protocol": "test",
-    }
+    run = PAPER | {"row": "softmax-deit_s-12", "column": column, "value": value, "protocol": "test"}
     (verdict,) = find_verdicts(make_results(run, table="gfsa-table-9")).values()
     ending = "device" if kind == "not comparable" else "half a unit of its last digit"
     assert (verdict.kind, ending in verdict.reason) == (kind, True)

@@ -75,9 +75,7 @@ def test_the_weights_of_speechbrain_are_loaded_with_its_tokenizer_alone(prefix, 
         lm.load_language_model(path, tokenizer)
 
 
-def test_a_language_model_of_another_vocabulary_is_refused_before_training(
-    tokenizer_file, tmp_path
-) -> None:
+def test_a_model_of_another_vocabulary_is_refused_before_training(tokenizer_file, tmp_path) -> None:
     config = lm.LanguageModelConfig(dim=8, num_heads=2, num_layers=1, ffn_dim=8)
     other = Tokenizer(train_tokenizer(["ABCE"], 20, "char", tmp_path))
     content = lm.pack_language_model(lm.build_language_model(config, 9), config, other)

@@ -231,11 +231,10 @@ def test_own_folders_without_classes_are_refused(names, sentence, tmp_path) -> N
 
 def test_a_run_answers_by_the_classes_of_its_training(imagenet, monkeypatch, read_error) -> None:
     monkeypatch.chdir(imagenet)
-    options = (
-        "fit -c base -c data/image_folder --data.data_dir=. --data.folder=imagenet --run.folder=x"
-    )
-    options += " --data.image_size=16 --data.classes=classes.txt --trainer.max_epochs=1"
-    run_app(APP, [*options.split(), "--model.model_kwargs={depth: 1, patch_size: 8}"])
+    line = "fit -c base -c data/image_folder --data.data_dir=. --data.folder=imagenet"
+    line += " --run.folder=x --data.image_size=16 --data.classes=classes.txt"
+    epoch = "--trainer.max_epochs=1"
+    run_app(APP, [*line.split(), epoch, "--model.model_kwargs={depth: 1, patch_size: 8}"])
     run, image = str(find_run(imagenet / "x").folder), "imagenet/val/dog/1.JPEG"
     save_image(imagenet / "imagenet/train/dog/new.png", 0)
     predict_files(run, [image])

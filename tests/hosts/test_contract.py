@@ -20,15 +20,8 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.testing import assert_close
 
 from tests.core.kernels import cases as kernels
-from tests.hosts import speechbrain_models, timm_models, torch_models
-from tests.hosts.helpers import (
-    check_unchanged,
-    count_hooks,
-    filtered_modules,
-    randomize,
-    run,
-    take_snapshot,
-)
+from tests.hosts import helpers, speechbrain_models, timm_models, torch_models
+from tests.hosts.helpers import filtered_modules, randomize, run
 from tests.hosts.transformers import models as transformers_models
 
 # torch warns of the masks that speechbrain passes
@@ -102,7 +95,7 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
     model, inputs = case.build(), case.make_inputs()
     before, names = run(model, inputs), list(model.state_dict())
     types = [type(module) for module in model.modules()]
-    configs, hooks = list_configs(model), count_hooks(model)
+    configs, hooks = list_configs(model), helpers.count_hooks(model)
     has_hook_points = all(find_positions(model, "attention"))
     slots = {"tokens": partial(LayerScale, init=0.3)} if has_hook_points else {}
     randomize(attach(attach(model, Plain, ":1"), GFSA, **slots))
@@ -121,7 +114,7 @@ def test_copies_keep_the_filters_and_detach_restores_the_host(case):
         assert torch.equal(run(detach(attached), inputs), before)
         assert list(attached.state_dict()) == names
         assert [type(module) for module in attached.modules()] == types
-        assert (list_configs(attached), count_hooks(attached)) == (configs, hooks)
+        assert (list_configs(attached), helpers.count_hooks(attached)) == (configs, hooks)
 
 
 def find_layer(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
@@ -131,9 +124,7 @@ def find_layer(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
     return attach(module, GFSA), {"query": x, "key": x, "value": x} | given
 
 
-def attach_slots(
-    name: str, slots: dict[str, Any], **options: Any
-) -> tuple[nn.Module, dict[str, Tensor]]:
+def attach_slots(name: str, slots: dict[str, Any], **options: Any) -> tuple[nn.Module, Any]:
     """Attach to a model of one layer, or of one that shifts its windows."""
     model = CASES[name].build(**options)
     model = model.layers[0] if name == "torch-encoder" else model
@@ -141,12 +132,11 @@ def attach_slots(
 
 
 SLOTS = {"kernel": partial(AGF, K=2), "tokens": FeatScale, "reparam": EigenSpectrum}
+MIXING = {"filter": ReAttention, "tokens": FeatScale}
 COMPILED = {
     "vit": partial(attach_slots, "vit", SLOTS, depth=1),
     "cait": partial(attach_slots, "cait", {"tokens": FeatScale}, depth=1),
-    "swin": partial(
-        attach_slots, "swin", {"filter": ReAttention, "tokens": FeatScale}, depths=(2,)
-    ),
+    "swin": partial(attach_slots, "swin", MIXING, depths=(2,)),
     "torch-encoder": partial(attach_slots, "torch-encoder", {}),
     "transformers-bert": partial(attach_slots, "transformers-bert", {}, num_hidden_layers=1),
     **{kind: partial(find_layer, kind) for kind in speechbrain_models.KINDS},
@@ -192,8 +182,8 @@ def test_a_kernel_takes_the_precision_of_its_host(kernel, dtype):
 SPECTRA: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "vit": lambda m, x: m.blocks[-1].attn(x),
     "torch-encoder": lambda m, x: m.layers[-1].self_attn(x, x, x)[0],
-    "transformers-bert": lambda m, x: m.encoder.layer[-1].attention.output.dense(
-        m.encoder.layer[-1].attention.self(x)[0]
+    "transformers-bert": lambda m, x: (a := m.encoder.layer[-1].attention).output.dense(
+        a.self(x)[0]
     ),
     "transformers-bart": lambda m, x: m.model.decoder.layers[-1].self_attn(x)[0],
     "transformers-vit": lambda m, x: m.layers[-1].attention(x)[0],
@@ -236,14 +226,11 @@ QUIET = {"attention_probs_dropout_prob": 0.4, "hidden_dropout_prob": 0.0}
 DROPPED = {
     "timm": lambda: (timm_models.build(attn_drop_rate=0.5), timm_models.make_inputs()),
     "transformers": lambda: (
-        transformers_models.build("bert", **QUIET),
-        transformers_models.make_inputs("bert"),
-    ),
+        transformers_models.build("bert", **QUIET), transformers_models.make_inputs("bert")),
     "speechbrain": lambda: (
         speechbrain_models.build_layer("regularMHA", dropout=0.5),
-        dict.fromkeys(("query", "key", "value"), torch.randn(2, 11, 12).double()),
-    ),
-}
+        dict.fromkeys(("query", "key", "value"), torch.randn(2, 11, 12).double())),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("make", DROPPED.values(), ids=DROPPED)
@@ -305,14 +292,14 @@ REFUSING |= {"RelPos": CASES[f"{speechbrain_models.ENCODERS[0]}-RelPosMHAXL"], "
 def test_a_refused_attach_changes_nothing(case):
     model, inputs = case.build(), case.make_inputs()
     handle = next(model.modules()).register_forward_hook(lambda *given: None)
-    output, before = run(model, inputs), take_snapshot(model)
+    output, before = run(model, inputs), helpers.take_snapshot(model)
     for make_options in REFUSALS.values():
         with pytest.raises(REFUSED):
             attach(model, **make_options(max(case.num_layers - 1, 0)))
-        check_unchanged(model, before)
+        helpers.check_unchanged(model, before)
         assert_close(run(model, inputs), output, rtol=0, atol=0, equal_nan=True)
     assert detach(model) is model
-    check_unchanged(model, before)
+    helpers.check_unchanged(model, before)
     handle.remove()
     assert not next(model.modules())._forward_hooks
     if case is not OWN:

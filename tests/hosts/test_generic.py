@@ -18,15 +18,9 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from tests.core.reference import gfsa
+from tests.hosts import helpers
 from tests.hosts.generic_modules import ModuleCase
-from tests.hosts.helpers import (
-    LEARNED,
-    OwnAttention,
-    check_dense,
-    filtered_modules,
-    randomize,
-    share_weights,
-)
+from tests.hosts.helpers import LEARNED, OwnAttention
 
 
 def test_layers_that_reduce_their_keys_stay_plain():
@@ -44,23 +38,19 @@ def test_layers_that_reduce_their_keys_stay_plain():
     model = timm.create_model("pvt_v2_b0", num_classes=0).eval()
     with pytest.warns(UserWarning, match="stays as it is: Attention"):
         attach(model, GFSA)
-    assert len(filtered_modules(model)) == 2  # the last of four stages
+    assert len(helpers.filtered_modules(model)) == 2  # the last of four stages
 
 
 # the ways in which an attention of a user multiplies the map of its logits with the values
 WAYS: dict[str, Callable[[Tensor, Tensor], Any]] = {
-    "merged heads": lambda logits, v: torch.bmm(
-        torch.softmax(logits.flatten(0, 1), -1), v.flatten(0, 1)
+    "merged heads": lambda s, v: torch.bmm(
+        torch.softmax(s.flatten(0, 1), -1), v.flatten(0, 1)
     ).view(v.shape),
-    "values on the left": lambda logits, v: (
-        (v.mT @ logits.softmax(-1).transpose(-2, -1).permute(0, 1, 3, 2).swapaxes(-1, -2)).mT
+    "values on the left": lambda s, v: (
+        (v.mT @ s.softmax(-1).transpose(-2, -1).permute(0, 1, 3, 2).swapaxes(-1, -2)).mT
     ),
-    "einsum": lambda logits, v: torch.einsum(
-        "bhij,bjhd->bhid", logits.softmax(-1), v.transpose(1, 2)
-    ),
-    "named arguments": lambda logits, v: torch.matmul(
-        input=torch.softmax(input=logits, dim=-1), other=v
-    ),
+    "einsum": lambda s, v: torch.einsum("bhij,bjhd->bhid", s.softmax(-1), v.transpose(1, 2)),
+    "named arguments": lambda s, v: torch.matmul(input=torch.softmax(input=s, dim=-1), other=v),
     "values first": lambda s, v: torch.einsum("...jd,...ij->...id", v, s.softmax(-1).mT.mT),
     "divided": lambda s, v: torch.linalg.matmul((A := s.softmax(-1)) / A.sum(-1, keepdim=True), v),
     "returned map": lambda logits, v: ((A := logits.softmax(-1)) @ v, A),
@@ -91,13 +81,13 @@ def apply_filter(module: Any, x: Tensor, **options: Any) -> tuple[Tensor, Tensor
     """Return A, and H(A) v of a module with one filter."""
     q, k, v = module.qkv(x).view(2, 7, 3, 3, 4).permute(2, 0, 3, 1, 4)
     A = Softmax(q, k, **options).dense()
-    return A, gfsa(A, A, [w.view(-1, 1, 1) for w in share_weights(module)], K=3) @ v
+    return A, gfsa(A, A, [w.view(-1, 1, 1) for w in helpers.share_weights(module)], K=3) @ v
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_map_is_found_however_it_is_multiplied(way):
     module, x = FormingAttention(way).double(), torch.randn(2, 7, 12).double()
-    randomize(attach(module, GFSA, where=FormingAttention))
+    helpers.randomize(attach(module, GFSA, where=FormingAttention))
     A, expected = apply_filter(module, x)
     y = module(x)
     if way is WAYS["returned map"]:
@@ -109,20 +99,19 @@ def test_a_map_is_found_however_it_is_multiplied(way):
 @pytest.mark.parametrize("options", [{}, {"mask": torch.arange(7) < 5}, {"is_causal": True}])
 def test_masks_of_the_call_are_kept(options):
     module, x = OwnAttention().double(), torch.randn(2, 7, 12).double()
-    randomize(attach(module, GFSA, where=OwnAttention))
+    helpers.randomize(attach(module, GFSA, where=OwnAttention))
     _, expected = apply_filter(module, x, **options)
     assert_close(module(x, **options), expected.transpose(1, 2).flatten(2))
 
 
 def test_a_window_mask_is_kept():
-    module = ModuleCase(
-        partial(models.swin_transformer_v2.WindowAttention, 12, (2, 3), 3), ()
-    ).build()
+    make = partial(models.swin_transformer_v2.WindowAttention, 12, (2, 3), 3)
+    module = ModuleCase(make, ()).build()
     x, mask = torch.randn(4, 6, 12).double(), torch.zeros(2, 6, 6).double()
     mask[1, :3, 3:] = mask[1, 3:, :3] = -100.0
     stock = copy.deepcopy(module)
-    randomize(attach(module, LEARNED))
-    check_dense(module, stock, lambda module: [module(x, mask)], 1e-9)
+    helpers.randomize(attach(module, LEARNED))
+    helpers.check_dense(module, stock, lambda module: [module(x, mask)], 1e-9)
 
 
 def make_own(**options: Any) -> nn.Sequential:
@@ -176,9 +165,9 @@ def test_where_names_a_class_of_ones_own(where):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # about a class that is filtered in part
         attach(model, GFSA, layers=-1, where=where)
-    assert list(filtered_modules(model)) == ["2"]
+    assert list(helpers.filtered_modules(model)) == ["2"]
     assert_close(model(x), expected)
-    randomize(model)
+    helpers.randomize(model)
     assert (model(x) - expected).abs().max() > 1e-3
     assert torch.equal(detach(model)(x), expected)
 
@@ -190,7 +179,7 @@ def test_where_names_a_class_of_ones_own(where):
 ])  # fmt: skip
 def test_checkpointing_and_compiling_keep_the_filter(make):
     module, x = ModuleCase(make, ()).build(), torch.randn(2, 10, 12).double()
-    randomize(attach(module, GFSA, where=type(module)))
+    helpers.randomize(attach(module, GFSA, where=type(module)))
     module.train()  # in evaluation LeViT keeps its biases in a dict
     expected = module(x)
     again = checkpoint(module, x.requires_grad_(), use_reentrant=False)

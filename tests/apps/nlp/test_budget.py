@@ -9,11 +9,8 @@ from attention_nlp.budget import Budget, batches_per_step, triangle_factor
 from experiment_kit.data.loaders import build_train_loader
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
-from experiment_kit.training.checkpoints import (
-    CheckpointOptions,
-    PreemptionHandler,
-    ResumableCheckpoint,
-)
+from experiment_kit.training import checkpoints
+from experiment_kit.training.checkpoints import CheckpointOptions, ResumableCheckpoint
 from experiment_kit.training.optim import ConstantSchedule
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,7 +111,7 @@ def test_a_run_that_was_interrupted_ends_as_if_it_was_not(at, tmp_path) -> None:
     def request_stop(trainer, pl_module, batch, batch_idx) -> None:  # also within a step
         handler.requested |= (trainer.current_epoch, batch_idx) == at
 
-    whole, again, handler = Line(), Line(), PreemptionHandler()
+    whole, again, handler = Line(), Line(), checkpoints.PreemptionHandler()
     saving = ResumableCheckpoint(Run(tmp_path), CheckpointOptions(), handler)
     fit(whole)
     with pytest.raises(SystemExit):

@@ -9,19 +9,8 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from attention_speech.audio import (
-    CACHE_DIR,
-    SAMPLE_RATE,
-    AudioInfo,
-    Transcript,
-    UnusableAudio,
-    build_manifest,
-    group_conversions,
-    load_audio,
-    probe_audio,
-    read_audio,
-    resample_wave,
-)
+from attention_speech import audio
+from attention_speech.audio import SAMPLE_RATE, Transcript, build_manifest, probe_audio, read_audio
 from attention_speech.mp3 import iterate_frames
 from experiment_kit.errors import UserError
 
@@ -140,7 +129,7 @@ def test_files_of_all_kinds_are_read_whole_or_named(case) -> None:
             assert np.corrcoef(wave, WAVE)[0, 1] > 0.95
         return
     for reader in (probe_audio, read_audio):
-        with pytest.raises(UnusableAudio, match=f"^{path}: {expected}$") as caught:
+        with pytest.raises(audio.UnusableAudio, match=f"^{path}: {expected}$") as caught:
             reader(path)
         assert caught.value.reason == expected
         assert isinstance(caught.value, UserError)
@@ -149,7 +138,7 @@ def test_files_of_all_kinds_are_read_whole_or_named(case) -> None:
 def test_the_end_of_an_mp3_that_was_cut_within_a_frame_is_read() -> None:
     seconds = probe_audio(write_bytes("a.mp3", MP3[len(MP3) // 2 :])).seconds
     assert 0.3 < seconds < N / SAMPLE_RATE
-    with pytest.raises(UnusableAudio, match=r"^b.mp3: no such file$"):
+    with pytest.raises(audio.UnusableAudio, match=r"^b.mp3: no such file$"):
         probe_audio("b.mp3")
 
 
@@ -161,16 +150,16 @@ def test_stereo_is_averaged_and_eight_kilohertz_are_resampled() -> None:
     assert rate == SAMPLE_RATE
     assert wave.dtype == torch.float32
     np.testing.assert_allclose(wave.numpy(), (left + right) / 2, atol=1e-6)
-    slow = load_audio(write_audio("b.wav", make_tone(rate=8000), rate=8000))
+    slow = audio.load_audio(write_audio("b.wav", make_tone(rate=8000), rate=8000))
     assert slow.shape == (3200,)
     np.testing.assert_allclose(slow[200:-200].numpy(), make_tone()[200:-200], atol=0.01)
-    assert resample_wave(torch.zeros(441), 44100).shape == (160,)
-    assert resample_wave(torch.zeros(22250), 22254).shape == (16000,)  # not 15998
-    assert "as if of 22250 Hz" in str(group_conversions({"a": AudioInfo(1.0, 22254, 1)}))
+    assert audio.resample_wave(torch.zeros(441), 44100).shape == (160,)
+    assert audio.resample_wave(torch.zeros(22250), 22254).shape == (16000,)  # not 15998
+    assert "as if of 22250 Hz" in str(audio.group_conversions({"a": audio.AudioInfo(1, 22254, 1)}))
 
 
 def write_mixed_corpus() -> tuple[dict[str, Path], dict[str, Transcript]]:
-    audio = {
+    files = {
         "a-1": write_audio("a-1.flac"),
         "a-2": write_audio("a-2.flac", make_tone(rate=8000), rate=8000),
         "a-3": write_audio("a-3.wav", np.zeros((1600, 2))),
@@ -178,9 +167,9 @@ def write_mixed_corpus() -> tuple[dict[str, Path], dict[str, Transcript]]:
         "b-4": write_audio("b-4.flac"),
         "c-1": write_audio("c-1.flac"),
     }
-    texts = {name: Transcript("ONE TWO", name[0]) for name in audio if name != "c-1"}
+    texts = {name: Transcript("ONE TWO", name[0]) for name in files if name != "c-1"}
     texts["b-4"] = Transcript(" ", "b")
-    return audio, texts | {f"d-{i}": Transcript("LOST", "d") for i in range(5)}
+    return files, texts | {f"d-{i}": Transcript("LOST", "d") for i in range(5)}
 
 
 def test_unusable_utterances_are_counted_named_and_left_out() -> None:
@@ -198,26 +187,26 @@ def test_unusable_utterances_are_counted_named_and_left_out() -> None:
 
 
 def test_files_are_read_once_until_one_changes(monkeypatch) -> None:
-    audio, texts = write_mixed_corpus()
-    found, probed = build_manifest("tiny", audio, texts), []
+    files, texts = write_mixed_corpus()
+    found, probed = build_manifest("tiny", files, texts), []
 
     def count_probe(path):
         probed.append(path.name)
         return probe_audio(path)
 
     monkeypatch.setattr("attention_speech.audio.probe_audio", count_probe)
-    assert build_manifest("tiny", audio, texts) == found
+    assert build_manifest("tiny", files, texts) == found
     assert not probed
-    assert len([path for path in CACHE_DIR.iterdir() if path.is_dir()]) == 1
+    assert len([path for path in audio.CACHE_DIR.iterdir() if path.is_dir()]) == 1
     write_audio("b-1.flac")
-    changed = build_manifest("tiny", audio, texts)
+    changed = build_manifest("tiny", files, texts)
     assert [one.name for one in changed.utterances] == ["a-1", "a-2", "a-3", "b-1"]
     assert len(probed) == 5
-    audio["a-1"].unlink()  # a deleted file is noticed too
-    assert "no such file" in " ".join(build_manifest("tiny", audio, texts).notes)
+    files["a-1"].unlink()  # a deleted file is noticed too
+    assert "no such file" in " ".join(build_manifest("tiny", files, texts).notes)
 
 
 def test_a_manifest_without_utterances_is_an_error() -> None:
-    audio = {"a": write_bytes("a.flac", b"text")}
+    files = {"a": write_bytes("a.flac", b"text")}
     with pytest.raises(UserError, match=r"no utterance that can be used; .*no audio file .* \(a"):
-        build_manifest("tiny", audio, {"a": Transcript("ONE", "a")})
+        build_manifest("tiny", files, {"a": Transcript("ONE", "a")})

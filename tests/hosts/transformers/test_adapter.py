@@ -10,31 +10,20 @@ from attention_core import GFSA, AttnScale, CenteredAttention, Plain, attach, de
 from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
-from transformers.models.florence2.modeling_florence2 import (
-    Florence2VisionBackbone,
-    Florence2VisionConfig,
-)
+from transformers.models.florence2 import modeling_florence2 as florence2
 from transformers.models.lw_detr.modeling_lw_detr import LwDetrAttention
 
 from tests.hosts.helpers import draw_weights, filtered_modules, filters, randomize
-from tests.hosts.transformers.models import (
-    BART,
-    CROSS,
-    ENDS,
-    FAMILIES,
-    TEXT,
-    VOCAB,
-    WIDE,
-    build,
-    make_inputs,
-)
+from tests.hosts.transformers import models
+from tests.hosts.transformers.models import BART, CROSS, ENDS, FAMILIES, TEXT, VOCAB, WIDE, build
 
 all_families = pytest.mark.parametrize("family", FAMILIES)
 
 
 @all_families
 def test_the_filters_map_is_returned_where_attentions_are_asked_for(family):
-    model, given = randomize(attach(build(family), partial(GFSA, w0=0.2))), make_inputs(family)
+    model = randomize(attach(build(family), partial(GFSA, w0=0.2)))
+    given = models.make_inputs(family)
     out = model(**given, output_attentions=True)
     assert torch.equal(out[0], model(**given)[0])
     maps = [*(out.get("encoder_attentions") or ()), *(out.get("decoder_attentions") or ())]
@@ -49,7 +38,7 @@ def test_the_filters_map_is_returned_where_attentions_are_asked_for(family):
 
 
 def test_maps_of_layers_without_a_filter_are_their_attention():
-    stock, given = build("bert"), make_inputs("bert", padded=True)
+    stock, given = build("bert"), models.make_inputs("bert", padded=True)
     ours = attach(copy.deepcopy(stock), GFSA, "1:")
     stock.set_attn_implementation("eager")
     expected = stock(**given, output_attentions=True).attentions
@@ -71,7 +60,7 @@ EAGER_MODELS = {
 @pytest.mark.parametrize("family", TEXT)
 @pytest.mark.parametrize("make", FILTERS)
 def test_padding_is_truncation(family, make):
-    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=True)
+    model, given = randomize(attach(build(family), make)), models.make_inputs(family, padded=True)
     other = given | {"input_ids": given["input_ids"].clone()}
     other["input_ids"][1, -4:] = torch.randint(3, VOCAB, (4,))
     short = {"input_ids": given["input_ids"][1:, :-4]}
@@ -86,7 +75,7 @@ def test_padding_is_truncation(family, make):
 @pytest.mark.parametrize("make", FILTERS)
 @pytest.mark.parametrize("padded", [True, False])
 def test_the_future_does_not_leak(family, make, padded):
-    model, given = randomize(attach(build(family), make)), make_inputs(family, padded=padded)
+    model, given = randomize(attach(build(family), make)), models.make_inputs(family, padded=padded)
     key = "decoder_input_ids" if "decoder_input_ids" in given else "input_ids"
     y = model(**given)[0]
     last = given[key].clone()
@@ -97,7 +86,7 @@ def test_the_future_does_not_leak(family, make, padded):
 
 
 def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
-    model, given = randomize(attach(build("bert"), GFSA)), make_inputs("bert")
+    model, given = randomize(attach(build("bert"), GFSA)), models.make_inputs("bert")
     allowed = (torch.rand(2, 1, 9, 9) < 0.7) | torch.eye(9, dtype=torch.bool)
     lowest = torch.finfo(torch.float64).min
     additive = torch.zeros(allowed.shape).double().masked_fill(~allowed, lowest)
@@ -111,7 +100,7 @@ def test_masks_of_four_axes_boolean_or_additive_are_obeyed():
 @pytest.mark.parametrize("dropped", [True, False])
 def test_a_sample_of_padding_alone_leaves_everything_finite(family, make, dropped):
     model = randomize(attach(build(family), make)).train(dropped)
-    given = make_inputs(family, padded=True)
+    given = models.make_inputs(family, padded=True)
     given["attention_mask"][1] = 0
     y = model(**given)[0]
     y.square().sum().backward()
@@ -127,7 +116,7 @@ def test_cross_attention_stays_plain():
     gpt2 = attach(build("gpt2", add_cross_attention=True), GFSA)
     assert len(filters(gpt2)) == 2
     states = torch.randn(2, 5, 21).double()
-    assert gpt2(**make_inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
+    assert gpt2(**models.make_inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])
@@ -136,10 +125,10 @@ def test_a_module_called_as_cross_attention_is_refused(family):
     layer = model.get_decoder().layers[0] if family == "bart" else model.decoder.block[0].layer[1]
     cross = layer.encoder_attn if family == "bart" else layer.EncDecAttention
     attach(cross, Plain)
-    assert model(**make_inputs(family))[0].isfinite().all()
+    assert model(**models.make_inputs(family))[0].isfinite().all()
     attach(cross, GFSA)
     with pytest.raises(ValueError, match="is called as cross-attention, which stays Plain"):
-        model(**make_inputs(family))
+        model(**models.make_inputs(family))
 
 
 def test_unsupported_attention_is_refused():
@@ -150,9 +139,9 @@ def test_unsupported_attention_is_refused():
     model = attach(build("bert"), GFSA)
     model.set_attn_implementation("sdpa")
     with pytest.raises(ValueError, match="is 'sdpa', which ignores the filter"):
-        model(**make_inputs("bert"))
+        model(**models.make_inputs("bert"))
     model.set_attn_implementation("filtered")
-    model(**make_inputs("bert"))
+    model(**models.make_inputs("bert"))
 
 
 def test_a_kernel_of_attention_that_is_not_run_is_named():
@@ -165,8 +154,8 @@ def test_a_kernel_of_attention_that_is_not_run_is_named():
 def test_heads_are_counted_where_neither_module_nor_config_names_them():
     options = {"embed_dim": [8, 16], "depths": [1, 1], "num_heads": [2, 4], "num_groups": [4, 2]}
     options |= {"patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}
-    config = Florence2VisionConfig(**options, patch_prenorm=[False, True], window_size=4)
-    stock = Florence2VisionBackbone(config).eval()
+    config = florence2.Florence2VisionConfig(**options, patch_prenorm=[False, True], window_size=4)
+    stock = florence2.Florence2VisionBackbone(config).eval()
     model, x = attach(copy.deepcopy(stock), GFSA), torch.randn(2, 3, 32, 32)
     assert [len(f.wK) for f in filters(model)] == [2, 4, 4, 2]  # windows and groups of channels
     assert_close(model(x)[0], stock(x)[0])

@@ -11,14 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from experiment_kit.data.download import (
-    Download,
-    HubFiles,
-    download_dataset,
-    extract_archive,
-    fetch_file,
-    fetch_hub_files,
-)
+from experiment_kit.data import download
+from experiment_kit.data.download import HubFiles, extract_archive, fetch_file, fetch_hub_files
 from experiment_kit.errors import UserError
 
 DATA = bytes(range(256)) * 4001
@@ -164,9 +158,9 @@ def test_a_killed_extraction_is_no_data_set(server, tmp_path):
     server.data = make_archive(tmp_path / "made.zip", FILES).read_bytes()
     (tmp_path / ".data.part").mkdir()
     (tmp_path / ".data.part" / "half").touch()
-    files = [Download(server.url, "data", inside="x")]
+    files = [download.Download(server.url, "data", inside="x")]
     for _ in range(2):
-        assert download_dataset(files, tmp_path) == [tmp_path / "data"]
+        assert download.download_dataset(files, tmp_path) == [tmp_path / "data"]
     assert sorted(os.listdir(tmp_path / "data")) == ["a", "deep"]
     assert server.requests == 1
 

@@ -6,13 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from attention_nlp.data.corpora import (
-    TextSpans,
-    TokenStream,
-    collate_spans,
-    list_blocks,
-    list_windows,
-)
+from attention_nlp.data import corpora
+from attention_nlp.data.corpora import TextSpans, TokenStream, collate_spans, list_blocks
 from attention_nlp.tasks import CausalLanguage, TextInfo
 from attention_nlp.tasks.causal import token_nll
 from hypothesis import given
@@ -79,16 +74,14 @@ def test_a_sliding_window_scores_every_token_once_with_all_the_context_its_strid
         context = ids[window * stride : place]
         assert len(context) >= min(place, block - stride)
         total += reference_nll(context, ids[place])
-    spans = TextSpans(text.prepend(START), list_windows(length + 1, block, stride))
+    spans = TextSpans(text.prepend(START), corpora.list_windows(length + 1, block, stride))
     found, words = score(spans, batch_size), int(text.num_words.sum())
     assert found["perplexity"] == pytest.approx(math.exp(total / length), rel=1e-5)
     assert found["word_perplexity"] == pytest.approx(math.exp(total / words), rel=1e-4)
 
 
 @given(count=st.integers(1, 6), block=st.integers(2, 13), batch_size=st.integers(1, 4))
-def test_released_perplexity_is_the_mean_over_blocks_none_of_which_sees_another(
-    count, block, batch_size
-):
+def test_released_perplexity_is_the_mean_over_blocks_that_see_no_other(count, block, batch_size):
     text = random_stream(count * block)
     means = []
     for start in range(0, count * block, block):

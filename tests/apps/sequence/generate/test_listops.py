@@ -6,14 +6,6 @@ from functools import cache
 
 import numpy as np
 from attention_sequence.generate import listops
-from attention_sequence.generate.listops import (
-    TOKENS,
-    draw_chunk,
-    draw_trees,
-    evaluate_tree,
-    format_tree,
-    generate_trees,
-)
 from attention_sequence.generate.workers import map_in_order
 from scipy.stats import chisquare
 
@@ -22,12 +14,12 @@ MANY = 4000
 
 @cache
 def all_trees() -> list[np.ndarray]:
-    return list(generate_trees(seed=1, count=MANY))
+    return list(listops.generate_trees(seed=1, count=MANY))
 
 
 @cache
 def all_values() -> np.ndarray:
-    return np.array([evaluate_tree(tree) for tree in all_trees()])
+    return np.array([listops.evaluate_tree(tree) for tree in all_trees()])
 
 
 def evaluate_words(words: list[str]) -> tuple:
@@ -46,9 +38,9 @@ def evaluate_words(words: list[str]) -> tuple:
 
 def test_every_target_is_that_of_the_text() -> None:
     for tree in all_trees()[:300]:
-        words = format_tree(tree).split(" ")
-        assert [w for w in words if w not in "()"] == [TOKENS[t] for t in tree]
-        assert evaluate_words(words) == evaluate_tree(tree)
+        words = listops.format_tree(tree).split(" ")
+        assert [w for w in words if w not in "()"] == [listops.TOKENS[t] for t in tree]
+        assert evaluate_words(words) == listops.evaluate_tree(tree)
         assert words == []
 
 
@@ -57,7 +49,7 @@ def test_the_distribution_is_that_of_the_definition() -> None:
     # the mean over 82,803 trees of the definition; their standard deviation is 394
     assert abs(np.mean(lengths) - 1034.3) < 4 * 394 / MANY**0.5
     np.testing.assert_allclose(np.percentile(lengths, [5, 50, 95]), [537, 952, 1797], atol=40)
-    *_, tries = draw_trees(np.random.default_rng(0), MANY)
+    *_, tries = listops.draw_trees(np.random.default_rng(0), MANY)
     assert abs(MANY / tries - 0.083) < 4 * (0.083 * 0.917 / tries) ** 0.5  # .0830 of a million
 
 
@@ -75,16 +67,16 @@ def test_classes_and_roots_are_distributed_as_published() -> None:
 
 
 def test_duplicates_are_removed(monkeypatch) -> None:
-    first = draw_chunk(0, 0)
+    first = listops.draw_chunk(0, 0)
     monkeypatch.setattr(listops, "draw_chunk", lambda seed, number: [first[0], first[number]])
-    found = list(generate_trees(seed=0, count=3))
+    found = list(listops.generate_trees(seed=0, count=3))
     assert [t.tobytes() for t in found] == [t.tobytes() for t in first[:3]]
 
 
 def test_workers_change_nothing() -> None:
     alone, together = (list(map_in_order(abs, range(-9, 0), workers)) for workers in (1, 2))
     assert alone == together == list(range(9, 0, -1))
-    apart = list(generate_trees(seed=1, count=1200, num_workers=2))
+    apart = list(listops.generate_trees(seed=1, count=1200, num_workers=2))
     assert all((a == b).all() for a, b in zip(apart, all_trees(), strict=False))
     assert len(apart) == 1200
 
@@ -100,5 +92,5 @@ def test_files_are_the_official_ones_to_a_reader(tmp_path) -> None:
             found = list(csv.DictReader(file, delimiter="\t"))
         assert len(found) == size
         rows += found
-    assert [row["Source"] for row in rows] == [format_tree(tree) for tree in all_trees()[:150]]
+    assert [row["Source"] for row in rows] == [*map(listops.format_tree, all_trees()[:150])]
     assert [int(row["Target"]) for row in rows] == all_values()[:150].tolist()

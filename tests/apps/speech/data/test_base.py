@@ -11,33 +11,26 @@ from attention_speech.tokenizer import UNK
 from experiment_kit.errors import UserError, exit_on_user_error
 from torch.utils.data import DataLoader
 
-from tests.apps.speech.corpora import (
-    SMALL,
-    read_data,
-    train_as_speechbrain,
-    write_folder,
-    write_librispeech,
-    write_noise,
-)
+from tests.apps.speech import corpora
 
 pytestmark = pytest.mark.usefixtures("workdir")
 
 
 def test_long_utterances_are_tested_but_not_trained_on(capsys) -> None:
-    root = write_librispeech()
+    root = corpora.write_librispeech()
     for split in ("train-clean-100", "test-clean"):
-        write_folder(root / "LibriSpeech" / split, {"19-8-0000": (7.0, "HE SAW A B")})
-    data = read_data(LibriSpeech("librispeech_100h", str(root), **SMALL))
+        corpora.write_folder(root / "LibriSpeech" / split, {"19-8-0000": (7.0, "HE SAW A B")})
+    data = corpora.read_data(LibriSpeech("librispeech_100h", str(root), **corpora.SMALL))
     assert "1 utterance with more than 5 s (19-8-0000): not trained on" in capsys.readouterr().err
     assert len(data.splits["train"]) == 10
     assert [batch.names for batch in data.test_dataloader()[0]][-1] == ["19-8-0000"]
 
 
 def test_unknown_letters_and_crowded_texts_are_counted(capsys) -> None:
-    root = write_librispeech()
+    root = corpora.write_librispeech()
     rows = {"9-8-0000": (1.0, "HE SAW Q"), "9-8-0001": (0.3, "SAW HEB")}
-    write_folder(root / "LibriSpeech" / "dev-clean", rows)
-    data = read_data(LibriSpeech("librispeech_100h", str(root), **SMALL))
+    corpora.write_folder(root / "LibriSpeech" / "dev-clean", rows)
+    data = corpora.read_data(LibriSpeech("librispeech_100h", str(root), **corpora.SMALL))
     assert capsys.readouterr().err.splitlines() == [
         "note: librispeech_100h: val: 1 utterance with a token outside of the vocabulary "
         "(9-8-0000)",
@@ -50,26 +43,26 @@ def test_unknown_letters_and_crowded_texts_are_counted(capsys) -> None:
 
 @pytest.mark.parametrize("given", ["published", "file"])
 def test_a_given_tokenizer_takes_the_place_of_a_trained_one(given, tmp_path) -> None:
-    root = write_librispeech()
-    options = {"data_dir": str(root), **SMALL}
+    root = corpora.write_librispeech()
+    options = {"data_dir": str(root), **corpora.SMALL}
     with pytest.raises(UserError, match=r"no asr-transformer-.*tokenizer.ckpt .*hf download"):
-        read_data(LibriSpeech("librispeech_100h", tokenizer="published", **options))
+        corpora.read_data(LibriSpeech("librispeech_100h", tokenizer="published", **options))
     folder = root / "asr-transformer-transformerlm-librispeech"
     folder.mkdir()
-    path = train_as_speechbrain(folder)
+    path = corpora.train_as_speechbrain(folder)
     tokenizer = given if given == "published" else str(path)
-    data = read_data(LibriSpeech("librispeech_100h", tokenizer=tokenizer, **options))
+    data = corpora.read_data(LibriSpeech("librispeech_100h", tokenizer=tokenizer, **options))
     assert data.tokenizer_file == str(path)
     assert data.vocab_size == 22
     assert all((batch.tokens != 1).all() for batch in data.train_dataloader())
 
 
 def test_drawn_speeds_do_not_depend_on_workers() -> None:
-    root, speeds = str(write_librispeech()), (0.9, 1.0, 1.1)
+    root, speeds = str(corpora.write_librispeech()), (0.9, 1.0, 1.1)
 
     def load_epoch(workers: int) -> list:
-        options = {"speeds": speeds, "num_workers": workers, **SMALL}
-        data = read_data(LibriSpeech("librispeech_100h", root, **options))
+        options = {"speeds": speeds, "num_workers": workers, **corpora.SMALL}
+        data = corpora.read_data(LibriSpeech("librispeech_100h", root, **options))
         data.trainer = None
         return list(data.train_dataloader())
 
@@ -89,7 +82,7 @@ def test_drawn_speeds_do_not_depend_on_workers() -> None:
 
 
 def test_a_file_damaged_after_the_manifest_is_named(capfd) -> None:
-    path = write_noise(Path("a.wav"))
+    path = corpora.write_noise(Path("a.wav"))
     one = Utterance("a", (str(path),), 1.0, "ONE", "x")
     assert len(Recordings([one])[0][0]) == SAMPLE_RATE
     path.write_text("gone")

@@ -21,10 +21,8 @@ from experiment_kit.launch import overlays
 from experiment_kit.run import Run
 
 QUIET = (
-    "--trainer.enable_progress_bar=false",
-    "--trainer.accelerator=cpu",
-    "--trainer.limit_val_batches=2",
-    "--trainer.limit_test_batches=2",
+    *("--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu"),
+    *("--trainer.limit_val_batches=2", "--trainer.limit_test_batches=2"),
 )
 
 

@@ -10,14 +10,9 @@ from experiment_kit.run import Run
 from tests.apps.contract import find_run
 
 NARROW = (
-    "--model.dim=16",
-    "--model.ffn_dim=16",
-    "--model.num_heads=2",
-    "--trainer.limit_train_batches=5",
-    "--trainer.limit_test_batches=4",
-    "--trainer.enable_progress_bar=false",
-    "--trainer.accelerator=cpu",
-    "--spectral.every_n_steps=0",
+    *("--model.dim=16", "--model.ffn_dim=16", "--model.num_heads=2", "--trainer.accelerator=cpu"),
+    *("--trainer.limit_train_batches=5", "--trainer.limit_test_batches=4"),
+    *("--trainer.enable_progress_bar=false", "--spectral.every_n_steps=0"),
 )
 
 

@@ -108,10 +108,9 @@ MASKS: dict[str, Callable[[], dict[str, Any]]] = {
     "scale": lambda: {"scale": 0.7},
 }
 
+LOWEST = torch.finfo(torch.float32).min
 FORBIDDEN = {
     "boolean": lambda valid: valid,
     "infinite": lambda valid: torch.zeros(valid.shape).masked_fill(~valid, -torch.inf),
-    "finfo.min": lambda valid: torch.zeros(valid.shape).masked_fill(
-        ~valid, torch.finfo(torch.float32).min
-    ),
+    "finfo.min": lambda valid: torch.zeros(valid.shape).masked_fill(~valid, LOWEST),
 }

@@ -17,21 +17,17 @@ from tests.hosts.torch_models import HEADS, WIDTH, N, build_encoder, enlarge, ma
 CAUSAL = torch.ones(N, N, dtype=torch.bool).triu(1)
 PADDING = torch.arange(N).expand(2, N) >= torch.tensor([[N], [5]])
 BIAS = torch.randn(N, N, generator=torch.Generator().manual_seed(2)).double()
+ADDED = torch.zeros(2, N).double().masked_fill(PADDING, -torch.inf)
+NO_FUTURE = nn.Transformer.generate_square_subsequent_mask(N)
 MASKS: dict[str, dict[str, Any]] = {
     "none": {},
     "padding": {"key_padding_mask": PADDING},
     "causal": {"attn_mask": CAUSAL},
-    "hint": {
-        "attn_mask": nn.Transformer.generate_square_subsequent_mask(N).double(),
-        "is_causal": True,
-    },
+    "hint": {"attn_mask": NO_FUTURE.double(), "is_causal": True},
     "bias": {"attn_mask": BIAS},
     "heads": {"attn_mask": BIAS.expand(2 * HEADS, N, N) + torch.arange(2 * HEADS).view(-1, 1, 1)},
     "causal-padding": {"attn_mask": CAUSAL, "key_padding_mask": PADDING},
-    "bias-padding": {
-        "attn_mask": BIAS,
-        "key_padding_mask": torch.zeros(2, N).double().masked_fill(PADDING, -torch.inf),
-    },
+    "bias-padding": {"attn_mask": BIAS, "key_padding_mask": ADDED},
 }
 all_masks = pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
 

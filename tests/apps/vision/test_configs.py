@@ -47,28 +47,19 @@ def test_a_method_adds_the_printed_parameters(backbone: str, method: str) -> Non
 
 # trainable parameters, beside what the papers print of them in millions, or of their size in MiB
 BACKBONES = {
-    "deit_tiny": (5_717_416, None),
-    "deit_tiny_16": (7_496_872, None),
-    "deit_tiny_24": (11_055_784, None),
-    "deit_small": (22_050_664, 22.0),
-    "deit_small_16": (29_148_520, None),
-    "deit_small_24": (43_344_232, 43.3),
-    "cait_xxs24": (11_956_264, 12.0),
-    "cait_s24": (46_916_200, 46.9),
-    "swin_tiny": (28_288_354, None),
-    "swin_small": (49_606_258, 49.6),
-    "swin_base": (87_768_224, 88),
-    "vit_tiny": (5_403_172, None),
-    "vit_tiny_24": (10_734_628, None),
-    "vit_tiny_48": (21_397_540, None),
-    "vit_small_16": (48_754_408, 49),
-    "vit_base_16": (86_567_656, 86),
-    "deit_small_distilled": (22_436_432, 22),
-    "deepvit_24": (36_229_480, 36),
-    "resnet152": (60_192_808, 230),
-    "densenet201": (20_013_928, 77),
-}
+    "deit_tiny": (5_717_416, None), "deit_tiny_16": (7_496_872, None),
+    "deit_tiny_24": (11_055_784, None), "deit_small": (22_050_664, 22.0),
+    "deit_small_16": (29_148_520, None), "deit_small_24": (43_344_232, 43.3),
+    "cait_xxs24": (11_956_264, 12.0), "cait_s24": (46_916_200, 46.9),
+    "swin_tiny": (28_288_354, None), "swin_small": (49_606_258, 49.6),
+    "swin_base": (87_768_224, 88), "vit_tiny": (5_403_172, None),
+    "vit_tiny_24": (10_734_628, None), "vit_tiny_48": (21_397_540, None),
+    "vit_small_16": (48_754_408, 49), "vit_base_16": (86_567_656, 86),
+    "deit_small_distilled": (22_436_432, 22), "deepvit_24": (36_229_480, 36),
+    "resnet152": (60_192_808, 230), "densenet201": (20_013_928, 77),
+}  # fmt: skip
 IN_MIB = {"resnet152", "densenet201"}
+ROWS = "baseline-deit_s-DeiT", "attnscale-deit_s-DeiT-2", "featscale-cait_s", "baseline-swin_s"
 
 
 @pytest.mark.parametrize("backbone", VISION.names("backbone"))
@@ -80,10 +71,7 @@ def test_a_backbone_has_the_printed_parameters(backbone: str) -> None:
     assert printed is None or size == pytest.approx(printed, abs=1)
 
 
-@pytest.mark.parametrize(
-    "row",
-    ["baseline-deit_s-DeiT", "attnscale-deit_s-DeiT-2", "featscale-cait_s", "baseline-swin_s"],
-)
+@pytest.mark.parametrize("row", ROWS)
 def test_a_model_has_the_printed_size_and_multiply_adds(row: str) -> None:
     spec = find_spec("attnscale-table-1")
     (cell,) = spec.list_cells("paper", "test", [0], [row], ["flops_g"])

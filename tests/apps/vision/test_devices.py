@@ -31,13 +31,9 @@ STRATEGIES = {
 }
 TINY = (
     "--model.model_kwargs={depth: 2, embed_dim: 12, num_heads: 3, patch_size: 16}",
-    "--data.init_args.image_size=32",
-    "--data.init_args.augment.crop_padding=0",
-    "--model.global_batch=16",
-    "--trainer.max_epochs=2",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--spectral.every_n_steps=2",
+    *("--data.init_args.image_size=32", "--data.init_args.augment.crop_padding=0"),
+    *("--model.global_batch=16", "--trainer.max_epochs=2", "--trainer.accelerator=cpu"),
+    *("--trainer.enable_progress_bar=false", "--spectral.every_n_steps=2"),
 )
 
 

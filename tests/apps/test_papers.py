@@ -13,6 +13,7 @@ from experiment_kit.papers.spec import find_spec, load_spec
 from experiment_kit.papers.values import load_table
 
 from tests.apps.cases import CASES
+from tests.apps.settings import list_values, name_part
 
 RESULTS = Path("docs/results")
 PUBLISHED = read_runs(RESULTS)
@@ -88,9 +89,13 @@ def test_a_name_alone_is_an_experiment_of_a_table() -> None:
 
 
 def list_published_runs() -> list[str]:
-    """List the first seed of each published cell; the other seeds share the rest."""
+    """List the first published run with each part of a config, as its data or its filter."""
     lines = pd.concat(read_results(path) for path in sorted(RESULTS.glob("*.csv")))
-    return [*lines.sort_values("seed").drop_duplicates(CELL)["run"].drop_duplicates()]
+    runs = [*lines.sort_values("seed").drop_duplicates(CELL)["run"].drop_duplicates()]
+    first = {(PUBLISHED[run]["app"], key, str(value)): run for run in reversed(runs)
+             for key, value in list_values(PUBLISHED[run]["config"])
+             if name_part(f"{key}.") == key}  # fmt: skip
+    return [*dict.fromkeys(first.values())]
 
 
 @pytest.mark.parametrize("run", list_published_runs())

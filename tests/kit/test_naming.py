@@ -1,10 +1,11 @@
 """A run is named by what it trains, whatever was typed."""
 
+from copy import copy
+
 import pytest
 from attention_core import GFSA
-from attention_sequence import APP
-from experiment_kit.app_cli import AppCLI
 
+from tests.apps.cases import SEQUENCE, VISION
 from tests.apps.tiny import arguments
 
 
@@ -33,12 +34,11 @@ ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # i
     (["--model.kernel=AGF"], "AGF"),
 ])  # fmt: skip
 def test_a_method_has_the_name_of_the_mechanism_that_runs(extra, name, tmp_path) -> None:
-    cli = AppCLI(APP, ["fit", *arguments(tmp_path, *extra)])
+    (cli := copy(SEQUENCE.cli)).parse_fit(arguments(tmp_path, *extra))
     assert cli.run.parse(cli.run.folder).method == cli.settings.run.method == name
 
 
 def test_a_network_and_its_data_have_their_names() -> None:
-    from attention_vision import APP  # here, since timm takes a while
 
     small = ["-c", "base", "-c", "data/digits", "-c", "backbone/deit_tiny"]
     other = "--model.backbone=cait_xxs24_224"
@@ -58,5 +58,6 @@ def test_a_network_and_its_data_have_their_names() -> None:
         (bare, ("digits", "deit_tiny_patch16_224", "plain")),
         (pico, ("digits", "vit_pico", "gfsa")),
     ):
-        run = AppCLI(APP, ["fit", *args]).run
+        (cli := copy(VISION.cli)).parse_fit(args)
+        run = cli.run
         assert run.parse(run.folder)[1:4] == names

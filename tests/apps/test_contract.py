@@ -55,29 +55,24 @@ def by_app(values: Any = None) -> list[Any]:
 
 
 def overlays(case: AppCase) -> list[str]:
-    """Overlays, and each with every pattern that it has settings for."""
+    """Each overlay, with others for every pattern of its settings, unless a longer list has all."""
     found = []
-    for kind in KINDS:
-        for name in case.names(kind):
-            rows = case.read(kind, name).get("at", {})
-            found += [f"{kind}/{name}/{p.strip()}" for row in rows for p in row.split(",")]
-            found.append(f"{kind}/{name}")
-    return found
+    for kind, name in [(k, n) for k in KINDS for n in case.names(k)]:
+        for row in ",".join(["*", *case.read(kind, name).get("at", {})]).split(","):
+            patterns = zip(ROW, row.strip().split("/"), strict=False)
+            # for * the defaults suit the others
+            named = {k: fnmatch.filter(case.names(k), p)[0] for k, p in patterns if p != "*"}
+            found.append({f"{k}/{n}" for k, n in ({kind: name} | named).items()})
+    longest = [one for one in found if not any(one < other for other in found)]
+    return [*dict.fromkeys(" ".join(sorted(one)) for one in longest)]
 
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(overlays))
 def test_every_overlay_parses_for_each_data_set_that_it_names(case: AppCase, overlay: str) -> None:
     """A fused optimizer unscales gradients itself, after they would have been clipped."""
-    kind, name, *patterns = overlay.split("/")
-    chosen = {
-        part: fnmatch.filter(case.names(part), pattern)[0]
-        for part, pattern in zip(ROW, patterns, strict=False)
-        if pattern != "*"  # then one that suits the others
-    }
-    parsed = case.parse(**{kind: name, **chosen})
-    assert kind == "recipe" or parsed.run[kind] == name
-    assert parsed.run.data == chosen.get("data", parsed.run.data)
-    assert not patterns or patterns[0] in case.names("data") or "*" in patterns[0]
+    chosen = dict(part.split("/") for part in overlay.split())
+    parsed = case.parse(**chosen)
+    assert all(parsed.run[kind] == name for kind, name in chosen.items() if kind != "recipe")
     fused, trainer = parsed.model.optimizer.init_args.get("fused"), parsed.trainer
     assert not (fused and trainer.gradient_clip_val and "mixed" in str(trainer.precision))
 

@@ -5,11 +5,8 @@ maps of a few heads; fused calls would compute the softmax for each power. One a
 map with dropout or a learned bias, needs a few rows at a time.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import product
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,18 +16,7 @@ from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
 CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
 RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
-LOG2_E = 1 / math.log(2)  # logits have base two: exp2 takes a quarter of the time of exp
-Chunk = tuple[slice, ...]  # samples, heads and rows; all rows of a map that is applied repeatedly
-
-
-class MapOptions(NamedTuple):
-    """The arguments of a map that have no gradient, and the steps of the polynomial."""
-
-    scale: float
-    threshold: int  # an entry is dropped with probability threshold / 2^16
-    factor: float  # 1 / (1 - p)
-    seed: int  # the same entries are dropped in both passes
-    steps: Sequence[Step]
+Options = tuple[float, int, Sequence[Step]]  # scale, threshold of dropout, steps
 
 
 def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -42,18 +28,14 @@ def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def apply_recomputed(
-    operands: tuple[Tensor, Tensor, Tensor, Tensor | None],
-    scale: float,
-    dropout: float,
-    coefficients: Sequence[Tensor],
-    steps: Sequence[Step],
+    operands: Sequence[Any], scale: float, p: float, theta: Sequence[Tensor], steps: Sequence[Step]
 ) -> Tensor:
     r"""Apply a polynomial of a softmax map to values, with one dropout mask for all powers.
 
     .. math:: A = \frac{1}{1 - p} \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
         \odot M, \qquad M_{ij} \sim \mathrm{Bernoulli}(1 - p)
 
-    p is rounded to a multiple of 2^-16. The seed of M comes from torch's global generator. Without
+    p is rounded to a multiple of 2^-16. The seeds of M come from torch's global generator. Without
     coefficients it is A v.
 
     Shapes: operands are q and k (B, H, N, D), v (B, H, N, E), and None or a mask that
@@ -63,162 +45,108 @@ def apply_recomputed(
     if mask is not None:
         mask = mask.to(q.dtype).log_() if mask.dtype == torch.bool else mask  # 0 or -inf
         mask = mask[(None,) * (4 - mask.ndim)]
-    theta = [c.expand(*q.shape[:2], 1, 1) for c in coefficients]
-    threshold = round(dropout * RNG_LEVELS)
+    threshold = round(p * RNG_LEVELS)
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
-    seed = int(torch.randint(2**63 - 1, ())) if threshold else 0
-    options = MapOptions(scale, threshold, factor, seed, steps)
-    return _Recomputed.apply(options, q, k, v, mask, *theta)  # type: ignore[no-untyped-call]
+    options = scale, threshold, [(a * factor, b, c) for a, b, c in steps]
+    weights = [c.expand(*q.shape[:2], 1, 1) for c in theta]
+    # (B, N, H, E) is the layout that a host's next projection reads
+    return _apply_by_parts(options, q, mask, k, v, *weights).contiguous().transpose(1, 2)
+
+
+def _apply_by_parts(options: Options, *inputs: Any) -> Tensor:
+    """Apply the maps of some samples, of some heads, or some rows of one head: (B, N, H, E)."""
+    shape = torch.Size((*inputs[0].shape[:3], inputs[2].shape[2]))
+    for axis in range(2 if len(inputs) > 4 else 3):
+        numel = CHUNK_NUMEL * (1 + axis // 2)  # each part of the rows adds to the gradients of k, v
+        count = max(1, numel // shape[axis + 1 :].numel())
+        if count < shape[axis]:
+            # queries and masks have rows; an axis of one entry of a mask stays as it is
+            parts = [
+                t.split(count, axis)
+                if t is not None and t.shape[axis] > 1 and (axis < 2 or i < 2)
+                else [t] * -(-shape[axis] // count)
+                for i, t in enumerate(inputs)
+            ]
+            joined = [_apply_by_parts(options, *part) for part in zip(*parts, strict=True)]
+            return torch.cat(joined, (0, 2, 1)[axis])
+    return _Recomputed.apply(options, *inputs)  # type: ignore[no-untyped-call]
 
 
 class _Recomputed(torch.autograd.Function):
     """Compute sum_k theta_k T_k(A) v, or A v, and its gradient from A formed again."""
 
     @staticmethod
-    def forward(ctx: Any, options: MapOptions, *inputs: Any) -> Tensor:
-        q, k, v, mask, *theta = inputs
-        # (B, N, H, E) is the layout that a host's next projection reads
-        y = v.new_empty(v.transpose(1, 2).shape).transpose(1, 2)
-        saved = [v.new_empty(v.shape) for _ in options.steps[1:] if any(ctx.needs_input_grad)]
-        norms = q.new_empty(*q.shape[:3], 1)
-        for chunk, A, kept, *_ in _form_maps(options, q, k, mask):
-            top = A.amax(-1, keepdim=True)
-            top.masked_fill_(top == -torch.inf, 0.0)  # a row that may attend to nothing is zero
-            total = A.sub_(top).exp2_().sum(-1, keepdim=True).clamp_(min=torch.finfo(A.dtype).tiny)
-            torch.add(total.log2(), top, out=_take(norms, chunk))
-            A.div_(total)
-            values, *weights = (_take(t, chunk[:2]) for t in (v, *theta))
-            apply = _multiply_by(A if kept is None else kept.mul_(A), options.factor)
-            sums = list(horner_terms(apply, values, weights, options.steps)) if theta else []
-            parts = reversed(sums or [apply(values)])
-            for whole, part in zip([y, *reversed(saved)], parts, strict=False):
-                whole[chunk] = part.view(whole[chunk].shape)
+    def forward(ctx: Any, options: Options, *inputs: Any) -> Tensor:
         ctx.options, ctx.num_inputs = options, len(inputs)
-        ctx.save_for_backward(*inputs, norms, *saved)
-        return y
+        ctx.seed = int(torch.randint(2**63 - 1, ())) if options[1] else 0
+        y, *sums = _sum_powers(ctx, *inputs)
+        ctx.save_for_backward(*inputs, *sums)
+        return y.view(*inputs[0].shape[:3], -1).transpose(1, 2)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = ctx.saved_tensors  # checkpointing allows one access
-        inputs, saved = tensors[: ctx.num_inputs], tensors[ctx.num_inputs :]
-        # with create_graph, autograd differentiates the equation
-        differentiate = _differentiate_equation if torch.is_grad_enabled() else _differentiate
+        saved, g = ctx.saved_tensors, g.transpose(1, 2).flatten(0, 1)
+        inputs, sums = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
         with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
-            return None, *differentiate(ctx.options, inputs, ctx.needs_input_grad[1:], g, *saved)
+            if not torch.is_grad_enabled():
+                return None, *_differentiate(ctx, g, inputs, *sums)
+            # with create_graph, autograd differentiates the equation; of views, whose gradients are
+            # their own: an operand may be another one, or be computed from it
+            views = [t if t is None else t.view_as(t) for t in inputs]
+            wanted = [t for t in views if t is not None and t.requires_grad]
+            y = _sum_powers(ctx, *views)[0]
+            found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
+            return tuple(next(found) if need else None for need in ctx.needs_input_grad)
 
 
-def _differentiate(
-    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
-) -> list[Tensor | None]:
-    (q, k, v, mask, *theta), (norms, *saved_sums) = inputs, saved
-    dq, dk, dv = (t.new_empty(t.shape) for t in (q, k, v))
-    dtheta = [t.new_empty(t.shape) if n else None for t, n in zip(theta, needed[4:], strict=True)]
-    dmask = torch.zeros_like(mask) if needed[3] else None
-    for chunk, A, kept, dA, queries, keys in _form_maps(options, q, k, mask):
-        A.sub_(_take(norms, chunk)).exp2_()
-        values, *weights = (_take(t, chunk[:2]) for t in (v, *theta))
-        grad, *sums = (_take(t, chunk) for t in (g, *reversed(saved_sums)))
-        transposed, terms = (A if kept is None else A * kept).mT, [grad]
-        inner = [*sums, weights[-1] * values if theta else values]
-        if theta:
-            # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
-            apply = _multiply_by(transposed, options.factor)
-            terms = list(basis_terms(options.steps, apply, grad))
-        for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, options.steps, strict=False)):
-            dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a * options.factor)
-        dA = dA if kept is None else dA.mul_(kept)
-        # in place: one pass over the map
-        torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)
-        _take(dq, chunk).baddbmm_(dA, keys, beta=0, alpha=options.scale)
-        beta = min(chunk[2].start, 1)  # the first rows of a map start the sums over its rows
-        _take(dk, chunk[:2]).baddbmm_(dA.mT, queries, beta=beta, alpha=1 / LOG2_E)
-        total = _take(dv, chunk[:2])
-        if theta:
-            torch.mul(weights[0], grad, out=total)
-        else:
-            total.baddbmm_(transposed, grad, beta=beta, alpha=options.factor)
-        for weight, term in zip(weights[1:], terms[1:], strict=True):
-            total.addcmul_(weight, term)
-        for whole, term in zip(dtheta, terms, strict=False):
-            if whole is not None:
-                torch.sum(term * values, (1, 2), keepdim=True, out=_take(whole, chunk))
-        if dmask is not None:
-            part = _select(dmask, chunk)
-            part += dA.view(*q[chunk].shape[:3], -1).sum_to_size(part.shape)
-    return [dq, dk, dv, dmask, *dtheta]
+def _sum_powers(ctx: Any, *inputs: Any) -> list[Tensor]:
+    """Return the polynomial of A applied to v, and the inner sums of Horner's scheme."""
+    (q, mask, k, *others), steps = inputs, ctx.options[-1]
+    A = _form_map(ctx, q, mask, k)[2]
+    v, *theta = (t.flatten(0, 1) for t in others)
+    sums = horner_terms(A.__matmul__, v, theta, steps) if theta else [v, A @ v * steps[0][0]]
+    return list(sums)[:0:-1]
 
 
-def _form_maps(
-    options: MapOptions, q: Tensor, k: Tensor, mask: Tensor | None
-) -> Iterator[tuple[Chunk, Tensor, Tensor | None, Tensor, Tensor, Tensor]]:
-    """Yield chunk, logits, kept entries, space, scaled queries and keys, in memory used again."""
-    generator, chunks = torch.Generator().manual_seed(options.seed), _list_chunks(options, q.shape)
-    size = (*_take(q, chunks[0]).shape[:2], q.shape[2])
-    maps, space, draws = (q.new_empty(size) for _ in range(3))
-    words = torch.empty(-(-draws.numel() // 4), dtype=torch.int64)
-    for chunk in chunks:
-        queries, keys = _take(q, chunk).mul(options.scale * LOG2_E), _take(k, chunk[:2])
-        count, rows, _ = queries.shape
-        A = torch.bmm(queries, keys.mT, out=maps[:count, :rows])
-        if mask is not None:
-            A.view(*q[chunk].shape[:3], q.shape[2]).add_(_select(mask, chunk), alpha=LOG2_E)
-        kept = None
-        if options.threshold:
-            # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without
-            # bounds, `random_` never sets the sign bit, which every fourth entry uses
-            kept = draws[:count, :rows]
-            drawn = words[: -(-kept.numel() // 4)].random_(-(2**63), None, generator=generator)
-            numbers = drawn.view(torch.int16)[: kept.numel()].view(kept.shape)
-            kept.copy_(numbers.ge_(options.threshold - RNG_LEVELS // 2))
-        yield chunk, A, kept, space[:count, :rows], queries, keys
+def _differentiate(ctx: Any, g: Tensor, inputs: Sequence[Any], *sums: Tensor) -> list[Any]:
+    (q, mask, k, *others), (scale, _, steps) = inputs, ctx.options
+    A, kept, dropped, queries = _form_map(ctx, q, mask, k)
+    keys, values, *theta = (t.flatten(0, 1) for t in (k, *others))
+    # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
+    terms = list(basis_terms(steps, dropped.mT.__matmul__, g)) if theta else [g]
+    inner, dA = [*sums, theta[-1] * values if theta else values], torch.empty_like(A)
+    for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, steps, strict=False)):
+        dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a)
+    dA = dA if kept is None else dA.mul_(kept)
+    torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)  # in place
+    needed = ctx.needs_input_grad[2]
+    dmask = dA.view(*q.shape[:3], -1).sum_to_size(mask.shape) if needed else None
+    dq, dk = (dA @ keys).mul_(scale), dA.mT @ queries
+    dv = theta[0] * g if theta else dropped.mT @ (g * steps[0][0])
+    for weight, term in zip(theta[1:], terms[1:], strict=True):
+        dv.addcmul_(weight, term)
+    dtheta = [(term * values).sum((1, 2)) for term in terms[: len(theta)]]
+    grads = zip((dq, dmask, dk, dv, *dtheta), inputs, strict=True)
+    return [d if d is None else d.view(t.shape) for d, t in grads]
 
 
-def _list_chunks(options: MapOptions, shape: torch.Size) -> list[Chunk]:
-    """List some samples with all of their heads, some heads of one sample, or rows of one head."""
-    B, H, N, _ = shape
-    heads = min(H, max(1, CHUNK_NUMEL // N**2))
-    samples = max(1, CHUNK_NUMEL // (N**2 * H))
-    sizes, counts = [B, H, N], [samples, heads, N]
-    if len(options.steps) == 1 and N**2 > CHUNK_NUMEL:
-        counts[2] = max(1, CHUNK_NUMEL // N)
-    ranges = [
-        [slice(start, min(start + count, size)) for start in range(0, size, count)]
-        for size, count in zip(sizes, counts, strict=True)
-    ]
-    return [*product(*ranges)]
-
-
-def _take(t: Tensor, chunk: Chunk) -> Tensor:
-    """Return the rows of a chunk, (maps, N, D): a copy of a strided tensor, else a view."""
-    return t[chunk].contiguous().flatten(0, 1)
-
-
-def _select(mask: Tensor, chunk: Chunk) -> Tensor:
-    """Return the part of a mask for a chunk: an axis of one entry stays as it is."""
-    return mask[tuple(s if n > 1 else slice(None) for n, s in zip(mask.shape, chunk, strict=False))]
-
-
-def _multiply_by(a: Tensor, factor: float) -> Callable[[Tensor], Tensor]:
-    """Return the product with factor times a; the factor costs no pass over the operands."""
-    return partial(torch.baddbmm, a[:, :, :1], a, beta=0, alpha=factor)
-
-
-def _differentiate_equation(
-    options: MapOptions, inputs: Sequence[Any], needed: Sequence[bool], g: Tensor, *saved: Tensor
-) -> list[Tensor | None]:
-    """Compute the gradients by autograd, so that they can be differentiated again."""
-    # views, whose gradients are their own: an operand may be another one, or be computed from it
-    inputs = [t if t is None else t.view_as(t) for t in inputs]
-    q, k, v, mask, *theta = inputs
-    logits = q @ k.mT * options.scale if mask is None else q @ k.mT * options.scale + mask
-    is_empty = (logits == -torch.inf).all(-1, keepdim=True)
-    A = logits.masked_fill(is_empty, 0.0).softmax(-1) * ~is_empty
-    if options.threshold:
-        factors = torch.empty_like(A.detach())
-        for chunk, _, kept, *_ in _form_maps(options, q.detach(), k.detach(), None):
-            factors[chunk] = kept.view(factors[chunk].shape)  # type: ignore[union-attr]
-        A = A * factors * options.factor
-    *_, y = horner_terms(A.__matmul__, v, theta, options.steps) if theta else [A @ v]
-    wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
-    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
-    return [next(found) if need else None for need in needed]
+def _form_map(ctx: Any, q: Tensor, mask: Tensor | None, k: Tensor) -> tuple[Any, ...]:
+    """Form the same map each time: A, (maps, N, M), kept entries, their product, and queries."""
+    (scale, threshold, _), kept = ctx.options, None
+    queries = q.flatten(0, 1) * scale
+    A = queries @ k.flatten(0, 1).mT
+    if mask is not None:
+        A.view(*q.shape[:3], -1).add_(mask)
+        empty = A.detach().amax(-1, keepdim=True) == -torch.inf
+        if empty.any():  # a row that may attend to nothing is zero
+            A, kept = A.masked_fill_(empty, 0.0), (~empty).to(A.dtype)
+    A = torch.softmax(A, -1, out=None if torch.is_grad_enabled() else A)
+    if threshold:
+        # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without
+        # bounds, `random_` never sets the sign bit, which every fourth entry uses
+        words = torch.empty(-(-A.numel() // 4), dtype=torch.int64)
+        words.random_(-(2**63), None, generator=torch.Generator().manual_seed(ctx.seed))
+        numbers = words.view(torch.int16)[: A.numel()].view(A.shape)
+        drawn = numbers.ge_(threshold - RNG_LEVELS // 2).to(A.dtype)
+        kept = drawn if kept is None else drawn.mul_(kept)
+    return A, kept, A if kept is None else A * kept, queries

@@ -1,8 +1,7 @@
 """Polynomials of a softmax map on a CPU: formed a few heads at a time, again for the gradient.
 
-A polynomial of degree two takes 10 products where plain attention takes 7, in the memory of the
-maps of a few heads; fused calls would compute the softmax for each power. One application, of a
-map with dropout or a learned bias, needs a few rows at a time.
+A polynomial of degree two takes 10 products where plain attention takes 7, in the memory of a few
+maps; fused calls would compute the softmax for each power. One application needs a few rows.
 """
 
 from collections.abc import Sequence
@@ -86,15 +85,14 @@ class _Recomputed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         saved, g = ctx.saved_tensors, g.transpose(1, 2).flatten(0, 1)
-        inputs, sums = saved[: ctx.num_inputs], saved[ctx.num_inputs :]
+        # views have gradients of their own: an operand may be another one, or computed from it
+        inputs = [t if t is None else t.view_as(t) for t in saved[: ctx.num_inputs]]
         with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
             if not torch.is_grad_enabled():
-                return None, *_differentiate(ctx, g, inputs, *sums)
-            # with create_graph, autograd differentiates the equation; of views, whose gradients are
-            # their own: an operand may be another one, or be computed from it
-            views = [t if t is None else t.view_as(t) for t in inputs]
-            wanted = [t for t in views if t is not None and t.requires_grad]
-            y = _sum_powers(ctx, *views)[0]
+                return None, *_differentiate(ctx, g, inputs, *saved[ctx.num_inputs :])
+            # with create_graph, autograd differentiates the equation
+            wanted = [t for t in inputs if t is not None and t.requires_grad]
+            y = _sum_powers(ctx, *inputs)[0]
             found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
             return tuple(next(found) if need else None for need in ctx.needs_input_grad)
 

@@ -23,10 +23,7 @@ IRREGULAR = {
 FIELD_TERMS = {"embed", "feed", "seed", "speed"}  # end in -ed, but are no participles
 PACKAGES = ("packages/attention-core", "packages/experiment-kit")
 APPS = tuple(f"apps/{app}" for app in ("graph", "nlp", "sequence", "speech", "vision"))
-INTERFACES = {
-    "is_cross_attention",
-    "write_dataset",
-}  # a function of each library, or each generator
+INTERFACES = {"is_cross_attention", "write_dataset"}  # one in each library or generator
 RELATIVE = re.compile(r"(What|How|Where|Which|Whether|That)\b")
 FRAGMENT = re.compile(r"#+\s*((that|those) )?of\b")
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("workdir")
 N = 16123  # samples of the files below, odd
 WAVE = 0.3 * np.sin(np.arange(N) / 20) + 0.01 * np.random.default_rng(0).normal(size=N)
 DAMAGED, JOINED = "damaged or truncated audio", "several audio files joined in one"
+LONGER = "more samples than its header counts"
 CANCEL = "2 channels that cancel each other when averaged"
 UNKNOWN = "no audio file of a known format"
 
@@ -70,7 +71,8 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
     "WAV IMA_ADPCM that tells its own length": (put(IMA, "<I", at48=N), N),
     "WAV that tells no length": (put(encode("WAV", "FLOAT", WAVE[:9]), "<I", at44=0), 9),
     "WAV that tells an old length": (put(encode("WAV", "FLOAT"), "<I", at44=N - 9), N),
-    "WAV with samples behind its size": (put(WAV, "<I", data=N), DAMAGED),
+    "WAV with samples behind its size": (put(WAV, "<I", data=N), LONGER),
+    "WAV with a raw tag": (WAV + ID3V2 + bytes(range(256)) * 32, N),
     "AU G721": (encode("AU", "G721_32"), 16200),
     "mp3 of constant rate": (encode_mp3(mode="CONSTANT"), N),
     "mp3 with tags": (ID3V2 + MP3 + ID3V1, N),

@@ -123,9 +123,8 @@ def _is_cut(file: Any) -> bool:
     """Return True where libsndfile noted that there is less than the header says."""
     pattern = r"^ *(?:data|riff|SSND|Data Size) *: (\d+) \(should be (\d+)"
     sizes = re.findall(pattern, file.extra_info, re.MULTILINE)
-    return "truncated file" in file.extra_info or any(
-        int(there) < int(said) < _OPEN_SIZE for said, there in sizes
-    )
+    is_cut = any(int(there) < int(said) < _OPEN_SIZE for said, there in sizes)
+    return is_cut or "truncated file" in file.extra_info
 
 
 def resample_wave(wave: Tensor, sample_rate: int) -> Tensor:
@@ -221,10 +220,12 @@ def _find_open_size(path: str | Path, data: mmap) -> int | None:
             is_open |= data[:4] == b"RF64" and data[28:36] in (bytes(8), b"\xff" * 8)
             if is_open or size == -1:
                 return place + 4
-            # neither a tag nor a chunk follows: a recorder went on after it wrote the size
-            if end + 4096 < len(data) < end + struct.unpack_from(layout, data, end)[1]:
-                raise UnusableAudio(path, "damaged or truncated audio")
-            return None
+            # a recorder went on after it wrote the size: what follows has no name of a chunk or tag
+            is_named = re.match(rb"(?s).?(ID3|[ -~]{4})", data[end - size % 2 : end + 4])
+            follows = end + 4096 < len(data) < end + struct.unpack_from(layout, data, end)[1]
+            if follows and not is_named:
+                raise UnusableAudio(path, "more samples than its header counts")
+            break
         place = end
     return None
 

@@ -83,8 +83,9 @@ class CheckpointAveraging(Callback):
         best = _sort_best_first([*earlier, *new])[: self.num_epochs]
         paths = {saved.path for saved in best}
         if trainer.strategy.broadcast(path in paths):  # rank 0 decides
-            found = (c.validated for c in trainer.callbacks if isinstance(c, BestCheckpoint))
-            weights = next(found, None) or trainer.strategy.lightning_module_state_dict()
+            found = [c.validated for c in trainer.callbacks if isinstance(c, BestCheckpoint)]
+            # sharded weights are whole on the first rank, and {} on the others
+            weights = found[0] if found else trainer.strategy.lightning_module_state_dict()
             # what Lightning needs to test or validate this file by --ckpt_path
             place = {"epoch": trainer.current_epoch, "global_step": trainer.global_step}
             place["pytorch-lightning_version"] = lightning.__version__

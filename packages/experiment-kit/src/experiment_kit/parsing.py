@@ -108,7 +108,7 @@ class ConfigFile(ActionConfigFile):
                 for key, target in parser.linked.items():
                     own = app_files.read_option(found, target)
                     if own is not None and own != app_files.read_option(found, key):
-                        raise ValueError(f"{target}: {key} sets it")
+                        raise ValueError(f"{target}: {key} sets it, so leave it out")
             decay = find_weight_decay(found or {})
             if decay and (parser.own_options is None or "weight_decay" in parser.own_options):
                 super().__call__(parser, cfg, json.dumps(decay), option_string)

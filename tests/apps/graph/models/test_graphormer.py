@@ -199,7 +199,7 @@ def test_pairs_without_a_path_need_enough_rows() -> None:
     ("x", torch.rand(5, 1), "x .* of float32 must be ids"),
     ("x", torch.full((5, 2), 2), "in column c from 512 c on"),
     ("y", torch.zeros(1, 2), "y must be one number, got 4 for 2 graphs"),
-    ("y", 1.5, "x or edge_attr has ids from data.atom_rows or data.bond_rows on: index out"),
+    ("y", 1.5, "an id in x is data.atom_rows or more"),
 ])  # fmt: skip
 def test_graphs_of_another_form_are_named(name, value, sentence) -> None:
     one = ShortestPaths()(graph(5, RING)).update({name: value})

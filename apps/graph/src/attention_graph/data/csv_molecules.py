@@ -55,7 +55,7 @@ class CsvMolecules(GraphData):
         source = MoleculeSource(self.cache_name, (path,), records, featurize_row)
         splits = split_by_tenths(self.open_store(source))
         y = splits["train"].targets
-        if np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64) > 0:
+        if np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64):
             warn_once(f"{path}: float32 rounds its targets: subtract a constant from them")
         return splits
 

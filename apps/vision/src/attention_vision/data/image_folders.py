@@ -12,7 +12,6 @@ from typing import Any, ClassVar, cast
 import numpy as np
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import find_dataset, split_stratified
-from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, format_names, note_frames
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import is_hidden, list_visible_folders, warn_once
@@ -239,9 +238,8 @@ class ImageFolder(ImageFolders):
         return {"train": root}
 
     def list_data_files(self) -> Sequence[Path]:
-        """List the images, and Tiny-ImageNet's list of them."""
-        root = self.find_data(self.dataset_name, self.data_dir, self.folder)
-        return list_visible_files(root, *IMAGE_SUFFIXES, "val_annotations.txt")
+        """Return the folder."""
+        return [self.find_data(self.dataset_name, self.data_dir, self.folder)]
 
     @cached_property
     def validation(self) -> ImageFiles | None:
@@ -292,7 +290,7 @@ def find_splits(folder: Path) -> dict[str, Path]:
     for name in sorted(list_visible_folders(folder), key=lambda x: (len(x), x)):
         if (split := _guess_split(name)) and list_visible_folders(folder / name):
             first = found.setdefault(split, folder / name).name
-            if split == "train" and len(first) == len(name) and first.lower() != name.lower():
+            if len(first) == len(name) and first != name:
                 raise UserError(f"{folder} has {first} and {name}: join them, or move one away")
     return found
 

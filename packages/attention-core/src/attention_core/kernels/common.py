@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attention_core.checks import check_heads
 from attention_core.mechanism import Mechanism, find_allowed_tokens
@@ -49,8 +49,9 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _refuse_bias(mask: Tensor) -> None:
-    has_values = not (is_traced() or mask.is_meta)  # on which a branch is possible
-    if has_values and mask.dtype != torch.bool and (allowed_pairs(mask) & (mask != 0)).any():
+    if mask.dtype == torch.bool or is_traced() or mask.is_meta:  # no branch, or none on values
+        return
+    if type(mask) in (Tensor, nn.Parameter) and (allowed_pairs(mask) & (mask != 0)).any():
         raise ValueError("a kernel has no logits to add a bias to: a mask may only forbid, by -inf")
 
 

@@ -58,10 +58,10 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
         for row in reader:
             end, cells = header.line_num + reader.line_num, [cell.strip() for cell in row]
-            where = f"{path}, line {end}"
-            check_width(cells, names, where, "put quotes around commas, or name all columns")
+            hint = "put quotes around a text with commas, or name all columns"
+            check_width(cells, names, f"{path}, line {end}", hint)
             if cells == names:
-                raise UserError(f"{where} is the header again: remove it")
+                raise UserError(f"{path}, line {end} is the header again: remove it")
             if any(cells):
                 yield end, [*cells, *[""] * (len(names) - len(cells))][: len(names)]
     except csv.Error as error:

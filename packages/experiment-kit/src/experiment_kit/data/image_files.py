@@ -18,7 +18,7 @@ IMAGE_SUFFIXES = (
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339  # tags of TIFF
 _APART = _SIGNED = 2  # values of the last two
-Image.MAX_IMAGE_PIXELS = None  # a person's own scans may be larger
+_MAX_PIXELS = 2**31  # scans are larger than Pillow's bound; these take 6 GB
 
 
 class UnreadableImageError(UserError):
@@ -33,6 +33,7 @@ def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
     bits count as 8 bits up to 255 and as 16 bits up to 65,535. Of several frames the first is read.
     Raises UnreadableImageError for other pixels, and for a file that is no whole image.
     """
+    Image.MAX_IMAGE_PIXELS = _MAX_PIXELS
     try:
         with path.open("rb") as file, Image.open(file) as image:  # a mapped TIFF is turned wrong
             if thumbnail:
@@ -59,8 +60,10 @@ def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I"):
         image = _reduce_depth(image, path)
     elif image.has_transparency_data:
-        white, image = Image.new("RGBA", image.size, "white"), image.convert("RGBA")
-        is_unset = not image.getchannel("A").getbbox() and image.convert("RGB").getbbox()
+        white, has_alpha = Image.new("RGBA", image.size, "white"), "A" in image.mode
+        image = image.convert("RGBA")
+        is_clear = has_alpha and not image.getchannel("A").getbbox()
+        is_unset = is_clear and image.convert("RGB").getbbox()
         image = image if is_unset else Image.alpha_composite(white, image)
     return image.convert("RGB")
 

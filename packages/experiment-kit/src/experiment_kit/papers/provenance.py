@@ -100,7 +100,9 @@ def read_runs(out: Path) -> dict[str, dict[str, Any]]:
         with convert_user_errors(ValueError, KeyError, prefix=f"{path}, line {number} is no run: "):
             run = json.loads(line)
             if "config_of" in run:
-                run["config"] = merge_settings(whole[run.pop("config_of")], run["config"])
+                if (base := run.pop("config_of")) not in whole:
+                    raise ValueError(f"no line above has {base}, whose config it changes")
+                run["config"] = merge_settings(whole[base], run["config"])
             whole[run["hash"]] = run.get("config")
             runs[run["hash"]] = runs.get(run["hash"], {}) | run
         result = run.get("result", {})

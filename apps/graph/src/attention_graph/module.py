@@ -100,7 +100,7 @@ class GraphRegressor(AttentionModule):
             with convert_user_errors(ValueError):  # a bias that cannot encode these graphs
                 return self.mean + self.std * self.model(batch).float()
         except IndexError as error:
-            if "out of range in self" not in str(error):  # of nn.Embedding, on a CPU
+            if "out of range in self" not in str(error):  # as nn.Embedding says on a CPU
                 raise
             text = "an id in x is data.atom_rows or more, or one in edge_attr data.bond_rows"
             raise UserError(f"{text} or more") from error

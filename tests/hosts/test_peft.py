@@ -1,6 +1,8 @@
 """PEFT: adapters train what is attached, before or after them, and save and load it."""
 
 import copy
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -84,6 +86,16 @@ def test_every_mechanism_comes_back_with_an_adapter(make, order, tmp_path):
     model.save_pretrained(tmp_path / "lora")
     again = load(hf.AutoModelForCausalLM, str(tmp_path / "lora")).eval()
     assert torch.equal(run(again), run(model))
+
+
+@pytest.mark.parametrize("make", [lambda model, lora: model, peft.get_peft_model])
+def test_a_process_that_only_unpickles_knows_mechanisms(make, tmp_path):
+    model, lora = attach(timm_models.build(), GFSA), peft.LoraConfig(target_modules=["fc1"])
+    torch.save((make(model, lora), lora), tmp_path / "m.pt")
+    code = """import torch; m, lora = torch.load("m.pt", weights_only=False); import peft
+(m if hasattr(m, "peft_config") else peft.get_peft_model(m, lora)).save_pretrained("a")"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    assert "GFSA" in (tmp_path / "a/adapter_config.json").read_text()
 
 
 def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):

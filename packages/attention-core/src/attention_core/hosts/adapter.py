@@ -1,5 +1,7 @@
 """The base of all adapters: a host's attention with a filter."""
 
+import sys
+from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -54,6 +56,13 @@ class Filtered:
         """Copy and pickle a module whose class is made at run time by the maker of the class."""
         stock = super().__reduce_ex__
         return (make_empty, self.made_by, self.__dict__) if self.made_by else stock(protocol)
+
+    def __setstate__(self, state: Any) -> None:
+        """Let PEFT know of mechanisms where a process unpickles its model and never attaches."""
+        if "peft" in sys.modules:
+            import_module("attention_core.hosts.peft")
+        stock: Any = super()
+        stock.__setstate__(state)
 
     def __prepare_scriptable__(self) -> Any:
         """Refuse torch.jit.script, which reads the source of a module."""

@@ -7,14 +7,12 @@ parameters, their names and the optimizer's references to them stay.
 import logging
 import warnings
 from collections.abc import Callable
-from functools import cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_module_registration_hook
 
 from attention_core import filters, kernels, reparam, tokens
 from attention_core.checks import check_choices, check_factories, check_mechanism, check_models
@@ -138,7 +136,6 @@ def attach(
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
-        _watch_peft()
         _update_configs(model)
         _add_to_optimizer(model, optimizer)
         if found:
@@ -187,17 +184,6 @@ def _add_to_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer | None)
         weights = new.items() if "param_names" in optimizer.param_groups[0] else new.values()
         decay = {"weight_decay": 0.0} if "weight_decay" in optimizer.defaults else {}
         optimizer.add_param_group({"params": [*weights], **decay})
-
-
-@cache
-def _watch_peft() -> None:
-    """Import what PEFT needs to know of mechanisms once it wraps a model, and not before."""
-
-    def import_host(module: nn.Module, name: str, child: nn.Module | None) -> None:
-        if type(module).__module__.startswith("peft."):
-            find_host(module)
-
-    register_module_module_registration_hook(import_host)
 
 
 def _log_attached(

@@ -174,6 +174,7 @@ def test_a_kernel_acts_is_restored_and_sees_no_padding(name, tmp_path):
 @pytest.mark.parametrize("kernel", kernels.CASES, ids=lambda case: case.name)
 def test_a_kernel_takes_the_precision_of_its_host(kernel, dtype):
     layer = nn.MultiheadAttention(12, 3, batch_first=True, dtype=dtype)
+    layer._parameters = {"int8": nn.Parameter(torch.ones(1).char(), False)} | layer._parameters
     attach(layer, kernel=lambda dim, num_heads: kernel.make(dim, num_heads, 11))
     assert layer(*[torch.randn(2, 11, 12, dtype=dtype)] * 3, need_weights=False)[0].dtype == dtype
 

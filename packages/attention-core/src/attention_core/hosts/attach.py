@@ -294,13 +294,15 @@ def _make_tokens(
 def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
     if part is None:
         return None
-    tensor = next(chain(module.parameters(), module.buffers()), None)
-    part.train(module.training).to(None if tensor is None else tensor.device)
-    if tensor is not None and tensor.is_floating_point():
+    tensors = [*module.parameters(), *module.buffers()]
+    part.train(module.training).to(tensors[0].device if tensors else None)
+    # not weights of int8 or float8, beside which activations are of another dtype
+    floats = (t.dtype for t in tensors if t.is_floating_point() and t.itemsize > 1)
+    if (dtype := next(floats, None)) is not None:
         for layer in part.modules():
             # torch's layers compute in one dtype; coefficients convert themselves
             if type(layer).__module__.startswith("torch.nn"):
-                layer.to(tensor.dtype)
+                layer.to(dtype)
     return part
 
 

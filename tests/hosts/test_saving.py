@@ -212,8 +212,13 @@ def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(tmp_path, stranger)
 
 
 def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="has no mechanism: attach one first"):
-        save_mechanism(build(), tmp_path)
+    bounded, meta = attach(build(), GFSA), attach(build(), GFSA).to("meta")
+    nn.utils.parametrize.register_parametrization(filters(bounded)[0], "wK", nn.Tanh())
+    assert len(trainable_parameters(bounded)) == 3
+    for model, reason in ((build(), "has no mechanism: attach one first"),
+                          (bounded, "undo parametrizations"), (meta, "are offloaded")):  # fmt: skip
+        with pytest.raises(ValueError, match=reason):
+            save_mechanism(model, tmp_path)
     with pytest.raises(ValueError, match="there is no folder runs/gfsa here"):
         load_mechanism(build(), "runs/gfsa")
     save_mechanism(attach(build(), reparam=BAND), tmp_path)

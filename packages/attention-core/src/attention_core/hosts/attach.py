@@ -5,6 +5,7 @@ parameters, their names and the optimizer's references to them stay.
 """
 
 import logging
+import re
 import warnings
 from collections.abc import Callable
 from itertools import chain
@@ -194,7 +195,7 @@ def _log_attached(
     where = f"{len(selected)} of {num_layers} attention layers ({', '.join(paths)})"
     psis = [part.psi for part in parts if isinstance(part, reparam.EigenSpectrum)]
     weights = {id(weight): weight for weight in chain(psis, *(p.parameters() for p in parts))}
-    trained = {id(part.get_parameter(name)) for part in parts for name in part.trained_names}
+    trained = {id(weight) for part in parts for weight in list_trained_weights(part).values()}
     logger.info(
         "attached %s to %s of %s: %d new parameters, %d of them trained",
         ", ".join(sorted(names)) or "Plain",
@@ -203,6 +204,12 @@ def _log_attached(
         sum(weight.numel() for weight in weights.values()),
         sum(weights[key].numel() for key in trained.union(map(id, psis))),
     )
+
+
+def list_trained_weights(part: nn.Module) -> dict[str, nn.Parameter]:
+    """Return what a part trains: of a weight that torch computes from another, that other."""
+    own, added = getattr(part, "trained_names", ()), r"parametrizations\.|\.original\d*$|_orig$"
+    return {k: w for k, w in part.named_parameters() if k in own or re.sub(added, "", k) in own}
 
 
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -219,8 +226,7 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     trained: set[int] = set()
     modules: list[Any] = list(model.modules())
     for module in modules:
-        for name in getattr(module, "trained_names", []):
-            trained.add(id(module.get_parameter(name)))
+        trained.update(map(id, list_trained_weights(module).values()))
         if find_spectrum(module) is not None:
             trained.add(id(module.parametrizations.weight.original))
     return {

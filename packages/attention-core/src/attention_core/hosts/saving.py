@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from attention_core.checks import check_models
 from attention_core.filters import Plain, dropout_on_H, share_dropout
 from attention_core.hosts.adapter import Filtered, find_active
-from attention_core.hosts.attach import Model, attach
+from attention_core.hosts.attach import Model, attach, list_trained_weights
 from attention_core.hosts.hook_points import Position, find_import_path, find_positions
 from attention_core.hosts.model_card import format_card
 from attention_core.hosts.restoration import restore_model
@@ -54,16 +54,21 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
             f"{type(model).__name__} has no mechanism: attach one first; a SelfAttention, which is "
             "made with its own, is saved by its state_dict"
         )
+    tensors = _list_tensors(model, groups)
+    if any(tensor.is_meta for tensor in tensors.values()):
+        call = "accelerate.hooks.remove_hook_from_submodules(model)"
+        raise ValueError(f"weights of what is attached are offloaded: call {call} first")
     for part in chain.from_iterable(group.values() for group in groups):
         if isinstance(part, dict) and "init_args" not in part:
             raise ValueError(
                 f"{part['class_path']} has arguments that no file can describe, or differs between "
-                "layers: store each argument under an attribute of its name"
+                "layers: store each argument under an attribute of its name, and undo "
+                "parametrizations and pruning"
             )
     # clones: shared weights appear under every layer; a rank of FSDP holds a part of a tensor
     states = {
         key: getattr(t, "full_tensor", t.detach)().detach().cpu().contiguous().clone()
-        for key, t in _list_tensors(model, groups).items()
+        for key, t in tensors.items()
     }
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -252,6 +257,10 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
     path: dict[str, Any] = {"class_path": f"{home}.{part_class.__qualname__}"}
     if hasattr(part, "dropout_mask"):
         path["dropout_mask"] = part.dropout_mask
+    if {*list_trained_weights(part)} - {
+        *getattr(part, "trained_names", ())
+    }:  # no file has that name
+        return path
     try:
         return path | {"init_args": json.loads(json.dumps(args))}
     except TypeError:  # an argument is not stored, or is not JSON

@@ -125,8 +125,9 @@ def test_a_wrong_description_is_refused(tmp_path):
         config.write_text(json.dumps(described | {"attention_core": change}))
         with pytest.raises(ValueError, match=message):
             load(hf.BertModel, tmp_path)
-    with pytest.raises(ValueError, match="reads no variant"):
-        load(hf.BertModel, tmp_path, variant="fp16")
+    for name in ("variant", "output_loading_info"):
+        with pytest.raises(ValueError, match=f"takes no {name}: leave it out"):
+            load(hf.BertModel, tmp_path, **{name: "fp16"})
 
 
 TOKENS = {

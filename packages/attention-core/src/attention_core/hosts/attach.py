@@ -105,9 +105,8 @@ def attach(
         TypeError: for a factory that makes another kind of mechanism.
     """
     check_models("attach", model=model)
-    makers = _find_makers(
-        filter=make_filter or filter, kernel=kernel, tokens=tokens, reparam=reparam
-    )
+    filter = make_filter or filter
+    makers = _find_makers(filter=filter, kernel=kernel, tokens=tokens, reparam=reparam)
     check_choices("attach", position=(position, Position))
     check_wrappers(model)
     changes_attention = makers["filter"] is not Plain or kernel is not None or reparam is not None
@@ -138,6 +137,8 @@ def attach(
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         _update_configs(model)
+        if hasattr(model, "trust_remote_code"):  # lets sentence-transformers read its checkpoints
+            vars(model)["trust_remote_code"] = True
         _add_to_optimizer(model, optimizer)
         if found:
             warn_unsupported_attention(model)

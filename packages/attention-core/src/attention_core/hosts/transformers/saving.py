@@ -64,17 +64,19 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     the classes, as `package.Class`, that may be imported besides those of attention_core.
     transformers leaves weights uninitialized that a file lacks, so the stock model comes first.
     """
-    if kwargs.get("variant"):
-        raise ValueError(f"load reads no variant of {WEIGHTS}: leave out variant")
+    if given := [name for name in ("variant", "output_loading_info") if kwargs.get(name)]:
+        raise ValueError(f"load takes no {given[0]}: leave it out; rename variants to {WEIGHTS}")
     hub = {k: v for k, v in kwargs.items() if k in HUB_KWARGS}
     adapter = _read_json(path, ADAPTER, hub)
     base = adapter.get("base_model_name_or_path", path)
-    if adapter:  # these tell its place, not that of the base model
-        kwargs = {k: v for k, v in kwargs.items() if k not in ("revision", "subfolder")}
+    own = ("revision", "subfolder") if adapter else ()  # its place, not that of the base model
+    kwargs = {k: v for k, v in kwargs.items() if k not in own}
     base_hub = {k: v for k, v in hub.items() if k in kwargs}
     # transformers asks each module in a model which weights it need not report
     with patch.object(nn.Module, "_keys_to_ignore_on_load_unexpected", [ATTACHED], create=True):
         model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
+    if hasattr(model, "trust_remote_code"):  # lets sentence-transformers read its checkpoints
+        model.trust_remote_code = True
     parts = [*find_pretrained(model)]
     if len(parts) > 1 or (adapter and parts != [model]):
         raise ValueError(f"load reads no router or adapter of {kind.__name__}: use save_mechanism")

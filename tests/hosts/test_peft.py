@@ -100,9 +100,12 @@ def test_a_process_that_only_unpickles_knows_mechanisms(make, tmp_path):
 
 def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
     llama = attach(hf.LlamaForCausalLM(copy.deepcopy(FAMILIES["llama"].config)), GFSA)
-    options = {"num_virtual_tokens": 2, "task_type": "CAUSAL_LM"}
-    with pytest.warns(UserWarning, match="tuned prompt .* call save_mechanism"):
-        peft.get_peft_model(llama, peft.PromptTuningConfig(**options)).save_pretrained(tmp_path)
+    configs = [peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"),
+               peft.AdaptionPromptConfig(adapter_len=2, adapter_layers=1, task_type="CAUSAL_LM"),
+               peft.TrainableTokensConfig(token_indices=[3])]  # fmt: skip
+    for config in configs:
+        with pytest.warns(UserWarning, match="has no weights .*: call save_mechanism"):
+            peft.get_peft_model(copy.deepcopy(llama), config).save_pretrained(tmp_path)
     model = attach(timm_models.build(), reparam=EigenSpectrum)
     with pytest.warns(UserWarning, match="call save_mechanism"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))

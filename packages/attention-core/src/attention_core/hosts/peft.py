@@ -73,8 +73,9 @@ def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda nam
 def inject_adapter(tuner: Any, model: nn.Module, adapter_name: str, *args: Any, **kw: Any) -> None:
     """Make an adapter that trains and saves what is attached, as PEFT makes it."""
     config, is_target = tuner.peft_config[adapter_name], tuner._check_target_module_exists
-    check_targets(model, lambda name: config.target_modules and is_target(config, name))
-    describe_in_config(config, model)
+    if hasattr(config, "modules_to_save"):  # not of trained tokens alone
+        check_targets(model, lambda name: config.target_modules and is_target(config, name))
+        describe_in_config(config, model)
     _inject_adapter(tuner, model, adapter_name, *args, **kw)
     check_targets(model)
 
@@ -88,12 +89,13 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 @wraps(_save_pretrained)
 def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
-    """Save adapters as PEFT does; warn where a prompt is tuned, which leaves mechanisms out."""
-    if describe_mechanisms(model) and any(x.is_prompt_learning for x in model.peft_config.values()):
-        warnings.warn(
-            "a tuned prompt of PEFT has no weights of what is attached: call save_mechanism",
-            stacklevel=2,
-        )
+    """Save adapters as PEFT does; warn of those that leave mechanisms out."""
+    configs = model.peft_config.values()
+    lacking = [x for x in configs if x.is_prompt_learning or not hasattr(x, "modules_to_save")]
+    if lacking and describe_mechanisms(model):
+        kind = lacking[0].peft_type.value
+        text = f"{kind} has no weights of what is attached: call save_mechanism"
+        warnings.warn(text, stacklevel=2)
     _save_pretrained(model, *args, **kwargs)
 
 
@@ -107,7 +109,8 @@ def update_adapters(model: nn.Module) -> None:
     found += [(m, m.peft_config, m.active_adapters()) for m in own]
     for base, configs, active in found:
         check_targets(base)
-        for name in sorted(configs, key=lambda name: name not in active):
+        names = [name for name in configs if hasattr(configs[name], "modules_to_save")]
+        for name in sorted(names, key=lambda name: name not in active):
             config = configs[name]
             kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, base)}
             config.modules_to_save = sorted(kept)

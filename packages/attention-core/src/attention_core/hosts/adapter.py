@@ -53,16 +53,8 @@ class Filtered:
         """Undo `on_attach`, before the filter is removed."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copy and pickle a module whose class is made at run time by the maker of the class."""
-        stock = super().__reduce_ex__
-        return (make_empty, self.made_by, self.__dict__) if self.made_by else stock(protocol)
-
-    def __setstate__(self, state: Any) -> None:
-        """Let PEFT know of mechanisms where a process unpickles its model and never attaches."""
-        if "peft" in sys.modules:
-            import_module("attention_core.hosts.peft")
-        stock: Any = super()
-        stock.__setstate__(state)
+        """Copy and pickle a module by its class, or the maker of one that is made at run time."""
+        return make_empty, self.made_by or (type(self),), self.__dict__
 
     def __prepare_scriptable__(self) -> Any:
         """Refuse torch.jit.script, which reads the source of a module."""
@@ -80,8 +72,10 @@ def find_num_heads(module: Any) -> int | None:
 
 
 def make_empty(make_adapter: Any, *args: Any) -> Any:
-    """Return an adapter for `copy` and `pickle`, whose class is made at run time."""
-    adapter = make_adapter(*args)
+    """Return an adapter for `copy` and `pickle`, of a class or of the maker of one."""
+    if "peft" in sys.modules:  # its unpickled model must know of mechanisms
+        import_module("attention_core.hosts.peft")
+    adapter = make_adapter(*args) if args else make_adapter
     return adapter.__new__(adapter)
 
 

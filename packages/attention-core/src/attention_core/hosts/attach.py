@@ -284,8 +284,7 @@ def _make_tokens(
         if (norm_sees_no_mask or is_causal) and not isinstance(part, LayerScale):
             reason, leak = f"{find_import_path(module)} is causal", "future"
             if norm_sees_no_mask:
-                reason = f"the norms of {type(model).__name__} see no mask"
-                leak = "padding or future"
+                reason, leak = f"norms of {type(model).__name__} see no mask", "padding or future"
             name = type(part).__name__
             raise ValueError(f"{reason}, so {name} would leak {leak} tokens: {ONLY_LAYERSCALE}")
     is_known = pads_tokens or any(map(is_known_attention, model.modules()))
@@ -303,13 +302,12 @@ def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
         return None
     tensors = [*module.parameters(), *module.buffers()]
     part.train(module.training).to(tensors[0].device if tensors else None)
-    # not weights of int8 or float8, beside which activations are of another dtype
-    floats = (t.dtype for t in tensors if t.is_floating_point() and t.itemsize > 1)
-    if (dtype := next(floats, None)) is not None:
-        for layer in part.modules():
-            # torch's layers compute in one dtype; coefficients convert themselves
-            if type(layer).__module__.startswith("torch.nn"):
-                layer.to(dtype)
+    # not that of weights of int8 or float8, beside which activations are of another
+    dtype = next((t.dtype for t in tensors if t.is_floating_point() and t.itemsize > 1), None)
+    for layer in part.modules():
+        # torch's layers compute in one dtype; coefficients convert themselves
+        if type(layer).__module__.startswith("torch.nn"):
+            layer.to(dtype)
     return part
 
 

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.utils import parametrize
 
 from attention_core.mechanism import find_allowed_tokens
@@ -214,4 +213,4 @@ def _import_peft(module: nn.Module, name: str, child: nn.Module | None) -> None:
 
 
 # here, as a process may unpickle a filtered model and never call `attach`
-register_module_module_registration_hook(_import_peft)
+nn.modules.module.register_module_module_registration_hook(_import_peft)

@@ -94,8 +94,7 @@ def save_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
     lacking = [x for x in configs if x.is_prompt_learning or not hasattr(x, "modules_to_save")]
     if lacking and describe_mechanisms(model):
         kind = lacking[0].peft_type.value
-        text = f"{kind} has no weights of what is attached: call save_mechanism"
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(f"{kind} leaves out what is attached: call save_mechanism", stacklevel=2)
     _save_pretrained(model, *args, **kwargs)
 
 

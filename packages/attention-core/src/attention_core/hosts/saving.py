@@ -56,8 +56,7 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
         )
     tensors = _list_tensors(model, groups)
     if any(tensor.is_meta for tensor in tensors.values()):
-        call = "accelerate.hooks.remove_hook_from_submodules(model)"
-        raise ValueError(f"weights of what is attached are offloaded: call {call} first")
+        raise ValueError("weights are offloaded: call accelerate's remove_hook_from_submodules")
     for part in chain.from_iterable(group.values() for group in groups):
         if isinstance(part, dict) and "init_args" not in part:
             raise ValueError(
@@ -229,8 +228,7 @@ def _list_tokens(model: nn.Module, position: Position) -> list[dict[int, Any]]:
     tables = []
     for found in find_positions(model, position):
         targets: Any = [module.get_submodule(point.target) for module, point in found]
-        positions = [getattr(target, "tokens_position", None) for target in targets]
-        chosen = [i for i, other in enumerate(positions) if other == position]
+        chosen = [i for i, t in enumerate(targets) if getattr(t, "tokens_position", 0) == position]
         tables.append({i: find_active(targets[i].tokens) for i in chosen})
     return tables
 

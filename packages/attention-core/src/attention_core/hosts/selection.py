@@ -234,7 +234,7 @@ def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:
         if module in hooked or (is_meta and hooked):
             raise ValueError(
                 f"hooks replaced the forward of {find_import_path(module)} or of a part whose "
-                "weights are offloaded, as accelerate does: attach first (or load) without "
+                "weights are offloaded, as accelerate does: attach, or load, without "
                 "device_map, then call accelerate.dispatch_model(model, device_map)"
             )
         if isinstance(module, Filtered):

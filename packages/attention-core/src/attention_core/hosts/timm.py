@@ -120,9 +120,7 @@ def _add_window_mask(logits: Tensor, mask: Tensor | None) -> Tensor:
 _PROJ = HookPoint("proj.out_features")
 # FeatScale of Swin averages the map of a stage, whose windows are merged and shifted back
 _STAGE = HookPoint("dim", "drop_path1", before=True)
-ADAPTERS = {
-    made.host_class: made for made in (FilteredAttention, FilteredTalkingHeads, FilteredWindows)
-}
+ADAPTERS = {m.host_class: m for m in (FilteredAttention, FilteredTalkingHeads, FilteredWindows)}
 HOST = HostLibrary(
     hook_points={
         "attention": {

@@ -158,10 +158,7 @@ PretrainedConfig.save_pretrained, PreTrainedModel.save_pretrained = save_config,
 
 def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:
     file = cached_file(path, name, _raise_exceptions_for_missing_entries=False, **hub)
-    if file is None:
-        return {}
-    with open(file, encoding="utf-8") as text:
-        return json.load(text)
+    return {} if file is None else json.loads(Path(file).read_text(encoding="utf-8"))
 
 
 def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:

@@ -174,16 +174,10 @@ def describe(change):
 SPOILED = {
     "has no mechanism.json: give a folder": lambda folder: (folder / "mechanism.json").unlink(),
     "model: JSONDecodeError: Exp": lambda folder: (folder / "mechanism.json").write_text(""),
-    "json.dumps, which is no filter or function of tokens of attention_core: read": describe(
-        lambda group: group["filter"].update(class_path="json.dumps")
-    ),
-    "no mechanism of this model: TypeError": describe(
-        lambda g: g["filter"]["init_args"].update(Q=3)
-    ),
+    "which is no filter or": describe(lambda g: g["filter"].update(class_path="json.dumps")),
+    "of this model: TypeError": describe(lambda g: g["filter"]["init_args"].update(Q=3)),
     "names layer 9, and the model has 3": describe(lambda group: group.update(layers=[0, 1, 2, 9])),
-    "does not have the weights of what it describes": describe(
-        lambda group: group.update(layers=[0, 1])
-    ),
+    "does not have the weights of what": describe(lambda g: g.update(layers=[0, 1])),
 }
 
 

@@ -1,6 +1,7 @@
 """The base of all adapters: a host's attention with a filter."""
 
 import sys
+from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -71,8 +72,20 @@ def find_num_heads(module: Any) -> int | None:
     return next((number for number in found if isinstance(number, int)), None)
 
 
+@cache
+def watch_peft() -> None:
+    """Import what PEFT needs to know of mechanisms once it wraps a model, and not before."""
+
+    def import_host(module: nn.Module, name: str, child: nn.Module | None) -> None:
+        if type(module).__module__.startswith("peft."):
+            import_module("attention_core.hosts.peft")
+
+    nn.modules.module.register_module_module_registration_hook(import_host)
+
+
 def make_empty(make_adapter: Any, *args: Any) -> Any:
     """Return an adapter for `copy` and `pickle`, of a class or of the maker of one."""
+    watch_peft()  # a process that only unpickles never calls `attach`
     if "peft" in sys.modules:  # its unpickled model must know of mechanisms
         import_module("attention_core.hosts.peft")
     adapter = make_adapter(*args) if args else make_adapter

@@ -18,7 +18,7 @@ from torch import nn
 from attention_core import filters, kernels, reparam, tokens
 from attention_core.checks import check_choices, check_factories, check_mechanism, check_models
 from attention_core.filters.plain import Plain
-from attention_core.hosts.adapter import Filtered
+from attention_core.hosts.adapter import Filtered, watch_peft
 from attention_core.hosts.hook_points import (
     ONLY_LAYERSCALE,
     HookPoint,
@@ -137,6 +137,7 @@ def attach(
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         _update_configs(model)
+        watch_peft()
         if hasattr(model, "trust_remote_code"):  # lets sentence-transformers read its checkpoints
             vars(model)["trust_remote_code"] = True
         _add_to_optimizer(model, optimizer)

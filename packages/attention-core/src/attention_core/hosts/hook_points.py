@@ -204,13 +204,3 @@ def _call_tokens(module: Any, x: Tensor) -> Tensor:
     if valid is None:
         return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # (B, H, W, D) has H W tokens
     return module.tokens(x, valid[:, -x.shape[1] :].expand(len(x), -1))
-
-
-def _import_peft(module: nn.Module, name: str, child: nn.Module | None) -> None:
-    """Import what PEFT needs to know of mechanisms once it wraps a model, and not before."""
-    if type(module).__module__.startswith("peft."):
-        find_host(module)
-
-
-# here, as a process may unpickle a filtered model and never call `attach`
-nn.modules.module.register_module_module_registration_hook(_import_peft)

@@ -255,10 +255,8 @@ def describe_part(part: nn.Module, slot: str) -> dict[str, Any]:
     path: dict[str, Any] = {"class_path": f"{home}.{part_class.__qualname__}"}
     if hasattr(part, "dropout_mask"):
         path["dropout_mask"] = part.dropout_mask
-    if {*list_trained_weights(part)} - {
-        *getattr(part, "trained_names", ())
-    }:  # no file has that name
-        return path
+    if not {*list_trained_weights(part)} <= {*getattr(part, "trained_names", ())}:
+        return path  # no file has the name of a weight that torch computes
     try:
         return path | {"init_args": json.loads(json.dumps(args))}
     except TypeError:  # an argument is not stored, or is not JSON

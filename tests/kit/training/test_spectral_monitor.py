@@ -163,6 +163,13 @@ def test_weights_that_are_no_numbers_are_measured(name, value, tmp_path) -> None
     assert json.loads((tmp_path / "spectral.json").read_text())["step"] == 6
 
 
+def test_all_tokens_of_a_network_that_puts_them_first_are_measured() -> None:
+    watch, network = SpectralMonitor(samples=2), torch.nn.TransformerEncoderLayer(12, 2, 8)
+    watch._capture_call(network)
+    network(torch.randn(9, 3, 12))
+    assert watch.call.args[0].shape == (9, 3, 12)
+
+
 class Bypassing(ImageClassifier):
     """Its steps call no module that holds all attention, so that no call can be repeated."""
 

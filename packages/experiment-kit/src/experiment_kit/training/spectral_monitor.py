@@ -183,6 +183,8 @@ class SpectralMonitor(Callback):
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
             size = len(given[0]) if given else 0
             count = self._count_samples(given[0]) if given else 0
+            if any(getattr(part, "batch_first", True) is False for part in network.modules()):
+                count = size  # the first axis may be the tokens
 
             def crop(value: Any) -> Any:
                 is_part = isinstance(value, Tensor) and value.ndim > 0 and len(value) == size

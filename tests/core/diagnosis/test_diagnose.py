@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from attention_core import SelfAttention, diagnose
+from attention_core import SelfAttention, diagnose, spectral
 from attention_core.kernels import Primalformer
 from torch import Tensor, nn
 
@@ -173,6 +173,51 @@ def test_a_kernel_without_a_map_has_tokens_alone():
     layer = diagnose(model, make_tokens()).layers[0]
     assert list(layer.steps) == ["input", "attention", "residual"]
     assert layer.bounds == {}
+
+
+class Add(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+
+class Styled(nn.Module):
+    """A block that is a function of its parts and the tokens."""
+
+    def __init__(self, step) -> None:
+        super().__init__()
+        self.step, self.add, self.norm = step, Add(), nn.LayerNorm(DIM)
+        self.attn, self.mlp = SelfAttention(DIM, HEADS), nn.Linear(DIM, DIM)
+        self.torch = nn.MultiheadAttention(DIM, HEADS, add_bias_kv=True, batch_first=True)
+        nn.init.normal_(self.norm.weight, 1, 0.5), nn.init.normal_(self.norm.bias)
+        self.shift = nn.Parameter(torch.randn(DIM))
+
+    def write_norm(self, x: Tensor) -> Tensor:
+        scaled = self.norm.weight * (x - x.mean(-1, keepdim=True))
+        return scaled / (x.std(-1, keepdim=True) + 1e-6) + self.norm.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step(self, x)
+
+
+STYLES = {
+    "keys that are no tokens": lambda b, x: x + b.torch(x, x, x)[0],
+    "a norm that divides at last": lambda b, x: b.write_norm(
+        b.write_norm(x + b.attn(x)) + b.mlp(x)
+    ),
+    "sums in modules": lambda b, x: b.norm(b.add(b.norm(b.add(x, b.attn(x))), b.mlp(x))),
+    "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
+}
+
+
+@pytest.mark.parametrize("step", STYLES.values(), ids=STYLES)
+def test_the_tokens_after_blocks_of_other_styles_are_those_that_they_return(step):
+    model, tokens = nn.Sequential(*(Styled(step) for _ in range(3))), [make_tokens()]
+    for block in model:
+        tokens.append(block(tokens[-1]).detach())
+    report = diagnose(model, tokens[0], mechanisms=[])
+    wanted = [spectral.hfc_lfc(x).mean().item() for x in tokens]
+    assert report.curve("hfc_lfc")[1:] == pytest.approx(wanted[1:], rel=1e-4)
+    assert {layer.stack for layer in report.layers} == {"model"}
 
 
 class Blocks(nn.Module):

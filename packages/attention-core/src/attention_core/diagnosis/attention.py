@@ -182,7 +182,9 @@ def form_map(call: AttentionCall) -> Tensor | None:
         kwargs |= {"need_weights": True, "average_attn_weights": False, "training": False}
         if kwargs.get("attn_mask") is None:
             kwargs["is_causal"] = False
-        return F.multi_head_attention_forward(*args, **kwargs)[1]
+        # add_bias_kv and add_zero_attn append keys that are no tokens
+        found = F.multi_head_attention_forward(*args, **kwargs)[1]
+        return None if found is None else found[..., : call.shape[-1]]
     return _read_value(call.map).permute(call.axes)
 
 

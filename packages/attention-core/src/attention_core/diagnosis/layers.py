@@ -14,6 +14,7 @@ from attention_core.diagnosis.projections import Projection, find_projection
 from attention_core.diagnosis.record import Graph, Node
 from attention_core.diagnosis.stream import (
     MIN_TOKEN_AXES,
+    NORMS,
     Sum,
     find_end,
     find_streams,
@@ -258,10 +259,16 @@ def _plan_layer(model: nn.Module, graph: Graph, sums: list[Sum], place: slice, e
 def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
     """Return the tokens behind a norm that closes a block, None where the sum closes it."""
     if stop < len(sums):
-        return sums[stop].carried if sums[stop].is_normed else None
+        path = trace_stream(sums[stop].carried)  # what is added behind a norm is no norm
+        norm = next((node for node in path if node.name in NORMS), path[0])
+        return norm if sums[stop].is_normed else None
     last = sums[-1].node
     has_inner = any(made.is_normed for made in sums[1:])
-    is_inside = bool(last.modules) and end.modules[: len(last.modules)] == last.modules
+    # a sum or a norm may be a module of its own, in the block of the last sum
+    shared = [a for a, b in zip(last.modules, end.modules, strict=False) if a == b]
+    is_inside = bool(shared) and (
+        len(shared) == len(last.modules) or shared[-1] not in sums[0].node.modules
+    )
     return end if has_inner and is_inside and end is not last else None
 
 

@@ -172,8 +172,10 @@ def find_end(graph: Graph, last: Node) -> Node:
             weights = [p for p in node.parents if p.is_constant and p.numel > 1]
             is_gain = node.name == "mul" and bool(weights)
             if node.shape[-1] == last.shape[-1] and (node.name in NORMS or is_gain):
-                few = graph.nodes[node.index + 1 : node.index + 3] if is_gain else []
-                return next((x for x in few if x.name == "add" and _find_carrier(x) is node), node)
+                # the division by a deviation, and a bias
+                for x in graph.nodes[node.index + 1 : node.index + 6] if is_gain else ():
+                    node = x if x.name in ("add", "div") and _find_carrier(x) is node else node
+                return node
     return last
 
 

@@ -54,6 +54,10 @@ class ModelInputs:
                 if mask.is_floating_point() and name in padding:
                     continue  # added to the logits
                 return mask.bool() if name in valid else ~mask.bool()
+        labels = given.get("labels") if is_decoder else None
+        if isinstance(labels, Tensor) and labels.shape == shape and (labels == -100).any():
+            mask = labels != -100  # transformers pads them so
+            return mask if (mask.sum(1) > 1).all() else None
         return None
 
     def iterate_slices(self, size: int) -> Iterator[tuple[slice, Self]]:

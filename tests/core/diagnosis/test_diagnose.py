@@ -205,6 +205,8 @@ STYLES = {
         b.write_norm(x + b.attn(x)) + b.mlp(x)
     ),
     "sums in modules": lambda b, x: b.norm(b.add(b.norm(b.add(x, b.attn(x))), b.mlp(x))),
+    "a sum in a branch": lambda b, x: x + b.mlp(x - b.attn(x)).relu(),
+    "a block in a branch": lambda b, x: x + b.mlp((y := x + b.attn(b.norm(x))) + b.mlp(y)),
     "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
 }
 

@@ -51,6 +51,7 @@ class Sum:
     before: "Sum | None" = None
     is_normed: bool = False
     length: int = 1
+    inner: set["Sum"] = field(default_factory=set)  # sums inside of its branches
 
 
 def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[list[Sum]]:
@@ -65,7 +66,12 @@ def find_streams(graph: Graph, calls: list[AttentionCall]) -> list[list[Sum]]:
             found[node] = made
     streams: list[list[Sum]] = []
     taken: set[Sum] = set()
-    for last in sorted(found.values(), key=lambda made: (-made.length, made.node.index)):
+    inner: set[Sum] = set()  # blocks that are branches of a stream have them
+    for last in found.values():
+        around = [made for made in _walk_back(last) if made.calls and made.inner]
+        inner = inner.union(*(made.inner for made in around)) if len(around) > 1 else inner
+    ends = [made for made in found.values() if made not in inner]
+    for last in sorted(ends, key=lambda made: (-made.length, made.node.index)):
         sums = [*_walk_back(last)][::-1]
         if any(made.calls for made in sums) and not taken.intersection(sums):
             taken.update(sums)
@@ -95,15 +101,18 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         elements = own | {origin[0], origin[-1]}
         if not _descends_from(branch, elements):
             continue
+        first, stop = min(element.index for element in elements), {*elements, *calls}
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
         squares: list[tuple[AttentionCall, Node]] = []
         for part in _split_branch(branch, elements):
-            kind, inside = _classify(part, elements, own, calls)
+            inside = [x for x in iterate_ancestors(part, first, stop) if x not in elements]
+            made.inner |= {found[x] for x in inside if x in found}
+            kind, held = _classify(inside, own, calls)
             made.branches.setdefault(kind, []).append(part)
-            made.calls += inside
+            made.calls += held
             if kind == "attention":
-                squares += [(call, part) for call in inside if call.is_square]
+                squares += [(call, part) for call in held if call.is_square]
         fits = [pair for pair in squares if pair[0].shape[-1] in node.shape[:-1]]
         made.attention = next(iter(fits or squares), None)  # not that of Mamba-2's chunks
         return made
@@ -214,14 +223,8 @@ def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
 
 
 def _classify(
-    branch: Node,
-    elements: Collection[Node],
-    own: Collection[Node],
-    calls: dict[Node, AttentionCall],
+    inside: list[Node], own: Collection[Node], calls: dict[Node, AttentionCall]
 ) -> tuple[Kind, list[AttentionCall]]:
-    first = min(element.index for element in elements)
-    stop = {*elements, *calls}
-    inside = [x for x in iterate_ancestors(branch, first, stop) if x not in elements]
     found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
     if found:
         keys = [key for call in found for key in call.keys]

@@ -207,6 +207,9 @@ STYLES = {
     "sums in modules": lambda b, x: b.norm(b.add(b.norm(b.add(x, b.attn(x))), b.mlp(x))),
     "a sum in a branch": lambda b, x: x + b.mlp(x - b.attn(x)).relu(),
     "a block in a branch": lambda b, x: x + b.mlp((y := x + b.attn(b.norm(x))) + b.mlp(y)),
+    "attention and a map of neighbours": lambda b, x: (
+        (y := b.norm(x + b.mlp(x).relu()) + b.norm(x + b.attn(x))) + b.mlp(y)
+    ),
     "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
 }
 

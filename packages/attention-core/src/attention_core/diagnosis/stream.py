@@ -29,7 +29,7 @@ _PASSES = {
 _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the norm of a token
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
 _CHANNELS_FIRST = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
-_LINEAR = ("linear", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
+_LINEAR = ("linear", "linear_dynamic", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
 MIN_TOKEN_AXES = 3  # (B, N, D)
 
 
@@ -108,7 +108,7 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         for part in _split_branch(branch, elements):
             inside = [x for x in iterate_ancestors(part, first, stop) if x not in elements]
             made.inner |= {found[x] for x in inside if x in found}
-            kind, held = _classify(inside, own, calls)
+            kind, held = _classify(inside, own | {origin[-1]}, calls)
             made.branches.setdefault(kind, []).append(part)
             made.calls += held
             if kind == "attention":

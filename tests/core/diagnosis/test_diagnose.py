@@ -168,6 +168,15 @@ def test_what_lies_between_layers_of_one_size_counts():
     assert "is no verdict: the tokens of blocks.0" in diagnose(model, make_tokens()).verdict
 
 
+def test_a_text_that_joins_the_tokens_of_an_image_begins_a_stack():
+    model, text = Stack(), make_tokens()[:, :3]
+    first, second = (nn.Sequential(*model.blocks[i : i + 2]) for i in (0, 2))
+    model.forward = lambda x, text: second(torch.cat([first(x).tanh(), text], 1))
+    report = diagnose(model, (make_tokens(), text), mechanisms=[])
+    assert [x.stack for x in report.layers] == ["stream 0"] * 2 + ["stream 1"] * 2
+    assert "Stream 1 (from blocks.2.attn on) " in report.verdict
+
+
 def test_a_kernel_without_a_map_has_tokens_alone():
     model = Stack(depth=1, kernel=lambda dim, heads: Primalformer(dim, heads))
     layer = diagnose(model, make_tokens()).layers[0]

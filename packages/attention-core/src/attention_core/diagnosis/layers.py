@@ -16,6 +16,7 @@ from attention_core.diagnosis.stream import (
     MIN_TOKEN_AXES,
     NORMS,
     Sum,
+    descends_from,
     find_end,
     find_streams,
     has_channels_first,
@@ -25,6 +26,8 @@ from attention_core.diagnosis.stream import (
 )
 from attention_core.hosts.adapter import NUM_HEADS_NAMES
 
+# functions that join the tokens of two sources
+_MERGES = ("cat", "masked_scatter", "setitem", "index_put", "where")
 _NO_STREAM = (
     "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
     "the one before (gated residuals and hyper-connections have none)"
@@ -186,13 +189,18 @@ def _name_stacks(streams: list[list[Sum]], calls: list[AttentionCall]) -> list[s
     owners: dict[Node, int] = {}  # the streams of the sums before
     crossings = {call.node for call in calls if not call.is_square}
     for place, sums in enumerate(streams):
-        root = trace_stream(sums[0].carried)[-1]
+        root = sums[0].carried
         start, stop = min((node.index for node in owners), default=0), {*owners, *crossings}
         before = {owners[x] for x in iterate_ancestors(root, start, stop) if x in owners}
         # patches of pixels are samples of their own
         samples = sums[0].node.shape[0]
-        found = [stacks[i] for i in sorted(before) if streams[i][0].node.shape[0] == samples]
-        stacks.append(found[-1] if found else max(stacks, default=-1) + 1)
+        found = {stacks[i] for i in before if streams[i][0].node.shape[0] == samples}
+        # tokens of a text, or of another stack, may join them
+        own = {*owners, *(x for sums in streams[:place] for x in trace_stream(sums[0].carried))}
+        merges = [x for x in iterate_ancestors(root, start, stop) if x.name in _MERGES]
+        others = [p for x in merges for p in x.parents if not p.is_constant and len(p.shape) > 2]
+        is_one = len(found) == 1 and all(descends_from(p, own) for p in others)
+        stacks.append(found.pop() if is_one else max(stacks, default=-1) + 1)
         owners |= {made.node: place for made in sums}
     pairs = zip(stacks, streams, strict=True)
     crossed = {i for i, sums in pairs if any("cross-attention" in x.branches for x in sums)}

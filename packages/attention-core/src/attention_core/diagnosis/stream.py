@@ -99,7 +99,7 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         own = {path[-1], *(made.node for made in passed)}
         origin = trace_stream(passed[-1].carried) if passed else path
         elements = own | {origin[0], origin[-1]}
-        if not _descends_from(branch, elements):
+        if not descends_from(branch, elements):
             continue
         first, stop = min(element.index for element in elements), {*elements, *calls}
         made = Sum(node, carried, before=before, length=len(passed) + 1)
@@ -188,7 +188,8 @@ def find_end(graph: Graph, last: Node) -> Node:
     return last
 
 
-def _descends_from(node: Node, ancestors: Collection[Node]) -> bool:
+def descends_from(node: Node, ancestors: Collection[Node]) -> bool:
+    """Return True if a tensor is made of one of others."""
     first = min(ancestor.index for ancestor in ancestors)
     return any(x in ancestors for x in iterate_ancestors(node, first, ancestors))
 
@@ -214,10 +215,10 @@ def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
     if any(part.name in NORMS for part in path[:-1]) or not is_full_sum(inner):
         return [branch]
     terms = list_terms(inner)
-    if inner in elements or not all(_descends_from(term, elements) for term in terms):
+    if inner in elements or not all(descends_from(term, elements) for term in terms):
         return [branch]
     # a residual sum inside of a branch, such as an adapter's, is one function
-    if any(_descends_from(a, {trace_stream(b)[-1]}) for a, b in (terms, terms[::-1])):
+    if any(descends_from(a, {trace_stream(b)[-1]}) for a, b in (terms, terms[::-1])):
         return [branch]
     return [part for term in terms for part in _split_branch(term, elements)]
 
@@ -228,7 +229,7 @@ def _classify(
     found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
     if found:
         keys = [key for call in found for key in call.keys]
-        is_self = any(_descends_from(key, own) for key in keys)
+        is_self = any(descends_from(key, own) for key in keys)
         return "attention" if is_self else "cross-attention", found
     names = {node.name for node in inside}
     if names.intersection(CONVOLUTIONS):

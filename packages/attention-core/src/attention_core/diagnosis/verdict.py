@@ -127,8 +127,11 @@ def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
     if reason:
         return f"There is no verdict: {reason}."
     stacks = split_stacks(layers)
-    subjects = {name: f"The {name}" if name in _NAMED_STACKS else name.title() for name in stacks}
-    return " ".join(_judge_stack(stack, subjects[name]) for name, stack in stacks.items())
+    subjects = [
+        f"The {name}" if name in _NAMED_STACKS else f"{name.title()} (from {stack[0].name} on)"
+        for name, stack in stacks.items()
+    ]
+    return " ".join(map(_judge_stack, stacks.values(), subjects))
 
 
 def split_stacks(layers: list[LayerDiagnosis]) -> dict[str, list[LayerDiagnosis]]:

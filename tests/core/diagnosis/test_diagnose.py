@@ -177,6 +177,15 @@ def test_a_text_that_joins_the_tokens_of_an_image_begins_a_stack():
     assert "Stream 1 (from blocks.2.attn on) " in report.verdict
 
 
+def test_nodes_of_graphs_of_one_size_are_measured_as_the_tokens_of_each():
+    model, x = Stack(), make_tokens()
+    wanted = diagnose(model, x, mechanisms=[]).curve("hfc_lfc")
+    for block in model.blocks:
+        block.forward = lambda x, _, a=block.attn: x + a(x.view(-1, N, DIM)).flatten(0, 1)
+    report = diagnose(model, x.flatten(0, 1), mechanisms=[])
+    assert (report.num_samples, report.curve("hfc_lfc")) == (B, pytest.approx(wanted))
+
+
 def test_a_kernel_without_a_map_has_tokens_alone():
     model = Stack(depth=1, kernel=lambda dim, heads: Primalformer(dim, heads))
     layer = diagnose(model, make_tokens()).layers[0]

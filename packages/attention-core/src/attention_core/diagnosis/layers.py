@@ -93,6 +93,8 @@ class Layer:
             return True
         samples, tokens = self.num_samples, self.num_tokens
         rows = samples * self.call.shape[-1]
+        if len(self.tokens.shape) < MIN_TOKEN_AXES:  # the nodes of all graphs
+            return rows == tokens
         if samples > self.tokens.shape[self.tokens.axes[0]]:
             return tokens <= rows < 4 * tokens
         return abs(rows - tokens) <= samples * max(2, tokens // samples // 4)
@@ -106,6 +108,8 @@ class Layer:
 
     def arrange_tokens(self, node: Node, x: Tensor) -> Tensor:
         """Return the tokens of a node, or their gradient, as (B, N, D)."""
+        if x.ndim == len(self.tokens.shape) == 2:  # the nodes of all graphs
+            return x.reshape(self.num_samples, -1, x.shape[-1])
         if x.ndim == 2 and x.numel() == self.tokens.numel:  # (B N, D)
             node, x = self.tokens, x.reshape(self.tokens.shape)
         if node.axes[0] == 1:

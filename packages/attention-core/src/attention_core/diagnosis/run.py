@@ -144,7 +144,8 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
     if not any(layer.has_map for layer in plan.layers):
         raise ValueError(
             f"the attention maps of {type(model).__name__} are of channels or of other parts than "
-            "tokens, and smoothness is measured between tokens"
+            "tokens, and smoothness is measured between tokens (graphs of several sizes: diagnose "
+            "one at a time)"
         )
     for call in calls:
         if call.filter is not None:

@@ -33,7 +33,8 @@ class ModelInputs:
             )
         tensors = [x for x in tree_leaves((self.args, self.kwargs)) if isinstance(x, Tensor)]
         if not tensors or tensors[0].ndim == 0 or not len(tensors[0]):
-            raise ValueError("the batch has no samples: no tensor, or an empty one")
+            text = "no tensor (those of a dataclass are not found), or an empty one"
+            raise ValueError(f"the batch has no samples: {text}")
         self.num_samples = len(tensors[0])
         named = inspect.signature(model.forward).parameters
         if "use_cache" in named and hasattr(model, "config"):

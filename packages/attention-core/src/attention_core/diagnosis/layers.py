@@ -30,7 +30,8 @@ from attention_core.hosts.adapter import NUM_HEADS_NAMES
 _MERGES = ("cat", "masked_scatter", "setitem", "index_put", "where")
 _NO_STREAM = (
     "no residual stream was found, a chain of sums in which each adds a branch to the tokens of "
-    "the one before (gated residuals and hyper-connections have none)"
+    "the one before (gated residuals and hyper-connections have none): the tokens of the table are "
+    "those that attention returns"
 )
 
 

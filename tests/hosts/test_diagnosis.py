@@ -356,9 +356,9 @@ def check_same(report: Any, other: Any) -> None:
 
 
 def test_labels_that_are_padded_are_a_mask_of_the_decoder():
-    model = hf.BartForConditionalGeneration(hf.BartConfig(**BART)).eval()
-    batch = {"input_ids": torch.arange(18).view(2, 9), "labels": torch.arange(14).view(2, 7)}
-    batch["labels"] = batch["labels"].where(SHORT, -100)
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    model = hf.T5ForConditionalGeneration(hf.T5Config(**sizes, decoder_start_token_id=0)).eval()
+    batch = {"input_ids": torch.ones(2, 9).long(), "labels": SHORT * 101 - 100}
     found, wanted = (diagnose(model, batch, mask=x, mechanisms=[]) for x in (None, SHORT))
     assert found.layers == wanted.layers
 
@@ -480,8 +480,6 @@ def test_half_precision_is_measured_in_single():
         assert mine.eigenvalue_shares is not None
 
 
-BART = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8}
-BART |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "decoder_ffn_dim": 8}
 BACKBONE = {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1], "out_indices": [2]}
 FALCON = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
 FALCON |= {"num_key_value_heads": 2, "mamba_d_ssm": 64, "mamba_n_heads": 8, "mamba_d_head": 8}

@@ -206,7 +206,7 @@ def _is_cut_ogg(data: mmap) -> bool:
 
 
 def _find_open_size(path: str | Path, data: mmap) -> int | None:
-    """Return where the size of the samples in WAV, AU or CAF was left open by a pipe, else None."""
+    """Return where a pipe left the size of WAV, AU or CAF open, else None; refuse a short one."""
     if data[:4] == b".snd" and (not any(data[8:12]) or data[8] == 0x7F):
         return 8
     if data[:4] not in (b"RIFF", b"RF64", b"caff"):

@@ -121,7 +121,7 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
 
 
 def _check_ids(ids: np.ndarray, name: str) -> None:
-    """Raise UserError for what are no ids (S, F) with an offset for each column, or 0."""
+    """Raise UserError unless an array has ids (S, F): 0, or from 512 c on in column c."""
     is_table = ids.ndim == 2 and ids.dtype in (np.int32, np.int64)
     if not is_table or ((ids > 0) & (ids < ID_OFFSET * np.arange(ids.shape[1]))).any():
         text = f"{name} {ids.shape} of {ids.dtype} must be ids (rows, columns) of int64, in column"

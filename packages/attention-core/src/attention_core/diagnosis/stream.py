@@ -108,7 +108,7 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         for part in _split_branch(branch, elements):
             inside = [x for x in iterate_ancestors(part, first, stop) if x not in elements]
             made.inner |= {found[x] for x in inside if x in found}
-            # a memory of other tokens may be made of the first ones
+            # a decoder may attend to a memory that is made of its own first tokens
             is_square = all(calls[x].is_square for x in inside if x in calls)
             kind, held = _classify(inside, own | {origin[-1]} if is_square else own, calls)
             made.branches.setdefault(kind, []).append(part)

@@ -138,8 +138,6 @@ def attach(
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
         _update_configs(model)
         watch_peft()
-        if hasattr(model, "trust_remote_code"):  # lets sentence-transformers read its checkpoints
-            vars(model)["trust_remote_code"] = True
         _add_to_optimizer(model, optimizer)
         if found:
             warn_unsupported_attention(model)

@@ -75,8 +75,7 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     # transformers asks each module in a model which weights it need not report
     with patch.object(nn.Module, "_keys_to_ignore_on_load_unexpected", [ATTACHED], create=True):
         model: Any = getattr(kind, "from_pretrained", kind)(base, **kwargs)
-    if hasattr(model, "trust_remote_code"):  # lets sentence-transformers read its checkpoints
-        model.trust_remote_code = True
+    trust_own_code(model)
     parts = [*find_pretrained(model)]
     if len(parts) > 1 or (adapter and parts != [model]):
         raise ValueError(f"load reads no router or adapter of {kind.__name__}: use save_mechanism")
@@ -103,6 +102,12 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     if adapter:
         model = import_module("peft").PeftModel.from_pretrained(model, path, **hub)
     return model
+
+
+def trust_own_code(model: Any) -> None:
+    """Let the Trainer of sentence-transformers load checkpoints by the code that is saved there."""
+    if hasattr(model, "trust_remote_code"):
+        model.trust_remote_code = True
 
 
 def find_pretrained(model: nn.Module) -> Iterator[Any]:

@@ -13,10 +13,9 @@ from experiment_kit.run_files import write_atomically
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.evidence.methods import STACKED, TRAINED
+from benchmarks.evidence.methods import STACKED
 from benchmarks.evidence.runner import Row
 from benchmarks.evidence.settings import Settings
-from benchmarks.evidence.signs import LABELS
 from benchmarks.evidence.spectra import STARTS
 from benchmarks.evidence.stacks import STACKS
 from benchmarks.evidence.tables import select_values
@@ -25,7 +24,6 @@ WIDTH = 9.7  # inches: the width of a page on GitHub
 THEMES = ("light", "dark")
 # a color, a dash and a short name for what is told apart; the others are thin and share one color
 LINES: dict[str, dict[str, Any]] = {
-    "residual": {"color": "C4", "linestyle": "dashed", "label": "with residual"},
     "plain": {"color": "C1", "label": "plain"},
     "gfsa_positive": {"color": "C0", "linestyle": "dotted", "label": "GFSA, $w_K=+0.5$"},
     "gfsa_negative": {"color": "C0", "linestyle": "dashdot", "label": "GFSA, $w_K=-0.5$"},
@@ -33,7 +31,6 @@ LINES: dict[str, dict[str, Any]] = {
     "polynomial": {"color": "C2", "label": "polynomial"},
 }
 OTHER = {"color": "C7", "linestyle": "dotted", "linewidth": 1.0, "label": "other mechanisms"}
-DASHES = {"positive": "dotted", "negative": "solid", "mixed": "dashed"}
 HE, ORTHOGONAL, _ = STARTS
 # kind and start of a spectrum: how it is drawn
 SPECTRA: dict[tuple[str, str], dict[str, Any]] = {
@@ -43,7 +40,6 @@ SPECTRA: dict[tuple[str, str], dict[str, Any]] = {
     ("sharpening", HE): {"color": "C0", "linestyle": "dashed", "label": "[−1, 0], He"},
     ("smoothing", HE): {"color": "C2", "linestyle": "dashed", "label": "[0, 1], He"},
 }
-FLOOR = 1e-6  # smaller ratios are drawn here: double precision rounds at 1e-16
 GAP = 0.075  # between the labels of two lines, as a share of a panel's height
 
 Results = Mapping[str, list[Row]]
@@ -54,9 +50,7 @@ def write_figures(results: Results, settings: Settings, folder: Path) -> list[Pa
     drawings: dict[str, Callable[[], Figure]] = {
         "evidence": partial(draw_summary, results, settings),
         "evidence-stacks": partial(draw_stacks, results),
-        "evidence-signs": partial(draw_one, draw_signs, results["signs"]),
-        "evidence-spectra": partial(draw_one, draw_spectra, results["spectra"]),
-        "evidence-task": partial(draw_one, draw_task, results["task"], settings),
+        "evidence-spectra": partial(draw_spectra, results["spectra"]),
     }
     paths = []
     for name, draw in drawings.items():
@@ -115,15 +109,6 @@ def draw_changes(axis: Axes, rows: Sequence[Row]) -> None:
     show_integers(axis, "layer")
 
 
-def draw_one(draw: Callable[..., None], *arguments: Any) -> Figure:
-    """Draw a figure of one panel, with names beside its lines."""
-    figure, panels = make_panels(1, height=3.0, width=0.6 * WIDTH)
-    axis = next(panels)
-    draw(axis, *arguments)
-    label_lines(axis)
-    return figure
-
-
 def label_lines(axis: Axes) -> None:
     """Write the name of each line at its right end, in its color, apart from the other names."""
     to_share = axis.transData + axis.transAxes.inverted()
@@ -164,55 +149,18 @@ def draw_by_depth(
         )
 
 
-def draw_spectra(axis: Axes, rows: Sequence[Row]) -> None:
+def draw_spectra(rows: Sequence[Row]) -> Figure:
     """Draw HFC/LFC by block of a vision transformer, for the eigenvalues of W_V W_O."""
+    figure, panels = make_panels(1, height=3.0, width=0.6 * WIDTH)
+    axis = next(panels)
     for (kind, start), style in SPECTRA.items():
         mine = [row for row in rows if row["kind"] == kind and row["start"] == start]
         draw_by_depth(axis, mine, "hfc_lfc", style)
     axis.set(yscale="log", ylabel="HFC / LFC of the tokens")
     axis.set_title("ViT by the eigenvalues of $W_V W_O$")
     show_integers(axis, "block")
-
-
-def draw_signs(axis: Axes, rows: Sequence[Row]) -> None:
-    """Draw HFC/LFC by depth under X + A X W with a fixed A, one line a seed."""
-    fixed = [row for row in rows if row["map"] == "fixed"]
-    depths = sorted({row["depth"] for row in fixed})
-    ink = mpl.rcParams["text.color"]
-    for spectrum, dash in DASHES.items():
-        for seed in sorted({row["seed"] for row in fixed}):
-            values = select_values(fixed, "hfc_lfc", seed=seed, spectrum=spectrum)
-            ratios = [max(value, FLOOR) for value in values]
-            axis.plot(
-                [depth + 1 for depth in depths], ratios, color=ink, linestyle=dash, linewidth=1,
-                label=f"in {LABELS[spectrum]}",
-            )  # fmt: skip
-    axis.set(xscale="log", yscale="log", xlabel="layer + 1", ylabel="HFC / LFC of the tokens")
-    axis.set_ylim(bottom=FLOOR / 2)
-    axis.set_title("x + A x W, by the eigenvalues of W")
-
-
-def draw_task(axis: Axes, rows: Sequence[Row], settings: Settings) -> None:
-    """Draw the accuracy by number of layers: every seed, and the mean of each method."""
-    depths = settings.task.depths
-    usual = [row for row in rows if row["steps"] == settings.task.steps]
-    # those that are drawn alike come first, below the others
-    names = sorted(TRAINED, key=lambda name: name in LINES)
-    for index, name in enumerate(names):
-        style = LINES.get(name, OTHER)
-        shift = 0.02 * (index - (len(names) - 1) / 2)  # seeds would hide each other
-        seeds = [
-            [100 * value for value in select_values(usual, "accuracy", method=name, depth=depth)]
-            for depth in depths
-        ]
-        axis.plot([sum(values) / len(values) for values in seeds], **style)
-        for place, values in enumerate(seeds):
-            places = [place + shift] * len(values)
-            axis.plot(places, values, "o", color=style["color"], markersize=2.5)
-    axis.axhline(100 / settings.task.vocabulary, color=mpl.rcParams["text.color"], linewidth=0.6)
-    axis.set_xticks(range(len(depths)), [str(depth) for depth in depths])
-    axis.set(xlabel="layers", ylabel="accuracy in % (line: chance)", ylim=(0, 103))
-    axis.set_title("naming each token")
+    label_lines(axis)
+    return figure
 
 
 def draw_stacks(results: Results) -> Figure:

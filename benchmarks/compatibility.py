@@ -42,10 +42,9 @@ NO_MAP = {
 }
 INTRODUCTION = """# Models that `attach` accepts
 
-`python benchmarks/compatibility.py --write docs/compatibility.md` writes this page. A model that
-is accepted in part has other attention too, which stays plain: `attach` names it in a warning, as
-the command does with `--models=NAME`. Attention without a map between tokens does not count:
-{no_map}.
+`python benchmarks/compatibility.py --write docs/compatibility.md` writes this page. Models accepted
+in part have other attention too, which stays plain: `attach` names it, as the command does with
+`--models=NAME`. Attention without a map does not count: {no_map}.
 """
 STAYS_PLAIN = "that no filter supports, which stays as it is: "  # in the warning of attach
 SMALL = {

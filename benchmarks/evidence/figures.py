@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from benchmarks.evidence.methods import STACKED
 from benchmarks.evidence.runner import Row
 from benchmarks.evidence.settings import Settings
-from benchmarks.evidence.spectra import STARTS
 from benchmarks.evidence.stacks import STACKS
 from benchmarks.evidence.tables import select_values
 
@@ -31,15 +30,6 @@ LINES: dict[str, dict[str, Any]] = {
     "polynomial": {"color": "C2", "label": "polynomial"},
 }
 OTHER = {"color": "C7", "linestyle": "dotted", "linewidth": 1.0, "label": "other mechanisms"}
-HE, ORTHOGONAL, _ = STARTS
-# kind and start of a spectrum: how it is drawn
-SPECTRA: dict[tuple[str, str], dict[str, Any]] = {
-    ("plain", ""): {"color": "C1", "label": "plain"},
-    ("sharpening", ORTHOGONAL): {"color": "C0", "label": "[−1, 0], orthogonal"},
-    ("smoothing", ORTHOGONAL): {"color": "C2", "label": "[0, 1], orthogonal"},
-    ("sharpening", HE): {"color": "C0", "linestyle": "dashed", "label": "[−1, 0], He"},
-    ("smoothing", HE): {"color": "C2", "linestyle": "dashed", "label": "[0, 1], He"},
-}
 GAP = 0.075  # between the labels of two lines, as a share of a panel's height
 
 Results = Mapping[str, list[Row]]
@@ -50,7 +40,6 @@ def write_figures(results: Results, settings: Settings, folder: Path) -> list[Pa
     drawings: dict[str, Callable[[], Figure]] = {
         "evidence": partial(draw_summary, results, settings),
         "evidence-stacks": partial(draw_stacks, results),
-        "evidence-spectra": partial(draw_spectra, results["spectra"]),
     }
     paths = []
     for name, draw in drawings.items():
@@ -147,20 +136,6 @@ def draw_by_depth(
         axis.fill_between(
             depths, list(low), list(high), color=style["color"], alpha=0.15, linewidth=0
         )
-
-
-def draw_spectra(rows: Sequence[Row]) -> Figure:
-    """Draw HFC/LFC by block of a vision transformer, for the eigenvalues of W_V W_O."""
-    figure, panels = make_panels(1, height=3.0, width=0.6 * WIDTH)
-    axis = next(panels)
-    for (kind, start), style in SPECTRA.items():
-        mine = [row for row in rows if row["kind"] == kind and row["start"] == start]
-        draw_by_depth(axis, mine, "hfc_lfc", style)
-    axis.set(yscale="log", ylabel="HFC / LFC of the tokens")
-    axis.set_title("ViT by the eigenvalues of $W_V W_O$")
-    show_integers(axis, "block")
-    label_lines(axis)
-    return figure
 
 
 def draw_stacks(results: Results) -> Figure:

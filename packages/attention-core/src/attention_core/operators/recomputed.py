@@ -4,26 +4,17 @@ A polynomial of degree two takes 10 products where plain attention takes 7, in t
 maps; fused calls would compute the softmax for each power. One application needs a few rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attention_core.operators.base import is_traced
 from attention_core.operators.polynomial import Step, basis_terms, horner_terms
 
 CHUNK_NUMEL = 2**18  # entries of the maps that are formed together: 1 MiB fits the cache
 RNG_LEVELS = 2**16  # an entry is dropped by a random number of 16 bits
-Options = tuple[float, int, Sequence[Step]]  # scale, threshold of dropout, steps
-
-
-def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return True for self-attention in single or double precision, outside of transforms."""
-    fits = q.ndim == 4 and q.shape == k.shape and q.shape[:3] == v.shape[:3] and q.numel() > 0
-    is_wide = q.dtype == k.dtype == v.dtype and q.dtype in (torch.float32, torch.float64)
-    is_plain_call = not is_traced() and not torch.is_autocast_enabled("cpu")
-    return fits and is_wide and is_plain_call and q.device.type == "cpu"
 
 
 def apply_recomputed(
@@ -34,8 +25,7 @@ def apply_recomputed(
     .. math:: A = \frac{1}{1 - p} \mathrm{softmax}(q k^\top \cdot \mathrm{scale} + \mathrm{mask})
         \odot M, \qquad M_{ij} \sim \mathrm{Bernoulli}(1 - p)
 
-    p is rounded to a multiple of 2^-16. The seeds of M come from torch's global generator. Without
-    coefficients it is A v.
+    p is rounded to a multiple of 2^-16; torch's global generator draws M. Without theta it is A v.
 
     Shapes: operands are q and k (B, H, N, D), v (B, H, N, E), and None or a mask that
     broadcasts to (B, H, N, N); a coefficient is (H, 1, 1) -> (B, H, N, E).
@@ -48,91 +38,101 @@ def apply_recomputed(
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
     options = scale, threshold, [(a * factor, b, c) for a, b, c in steps]
     weights = [c.expand(*q.shape[:2], 1, 1) for c in theta]
-    # (B, N, H, E) is the layout that a host's next projection reads
-    return _apply_by_parts(options, q, mask, k, v, *weights).contiguous().transpose(1, 2)
-
-
-def _apply_by_parts(options: Options, *inputs: Any) -> Tensor:
-    """Apply the maps of some samples, of some heads, or some rows of one head: (B, N, H, E)."""
-    shape = torch.Size((*inputs[0].shape[:3], inputs[2].shape[2]))
-    for axis in range(2 if len(inputs) > 4 else 3):
-        numel = CHUNK_NUMEL * (1 + axis // 2)  # each part of the rows adds to the gradients of k, v
-        count = max(1, numel // shape[axis + 1 :].numel())
-        if count < shape[axis]:
-            # queries and masks have rows; an axis of one entry of a mask stays as it is
-            parts = [
-                t.split(count, axis)
-                if t is not None and t.shape[axis] > 1 and (axis < 2 or i < 2)
-                else [t] * -(-shape[axis] // count)
-                for i, t in enumerate(inputs)
-            ]
-            joined = [_apply_by_parts(options, *part) for part in zip(*parts, strict=True)]
-            return torch.cat(joined, (0, 2, 1)[axis])
-    return _Recomputed.apply(options, *inputs)  # type: ignore[no-untyped-call]
+    return _Recomputed.apply(options, q, mask, k, v, *weights)  # type: ignore[no-untyped-call]
 
 
 class _Recomputed(torch.autograd.Function):
     """Compute sum_k theta_k T_k(A) v, or A v, and its gradient from A formed again."""
 
     @staticmethod
-    def forward(ctx: Any, options: Options, *inputs: Any) -> Tensor:
-        ctx.options, ctx.num_inputs = options, len(inputs)
-        ctx.seed = int(torch.randint(2**63 - 1, ())) if options[1] else 0
-        y, *sums = _sum_powers(ctx, *inputs)
-        ctx.save_for_backward(*inputs, *sums)
-        return y.view(*inputs[0].shape[:3], -1).transpose(1, 2)
+    def forward(ctx: Any, options: Any, *inputs: Any) -> Tensor:
+        (b, h, n, _), v = inputs[0].shape, inputs[3]
+        ctx.options, ctx.seed = options, int(torch.randint(2**62, ())) if options[1] else 0
+        # (B, N, H, E) is the layout that a host's next projection reads
+        sums = [v.new_empty(b, n, h, v.shape[3]).transpose(1, 2) for _ in inputs[5:] or (v,)]
+        for i, (q, *outs, mask), part in _split_parts([inputs[0], *sums, inputs[1]], inputs[2:]):
+            for out, y in zip(outs, _sum_powers(ctx, i, q, mask, *part), strict=True):
+                out.copy_(y.view(out.shape))
+        ctx.save_for_backward(*inputs, *sums[1:])
+        return sums[0]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        saved, g = ctx.saved_tensors, g.transpose(1, 2).flatten(0, 1)
+        saved, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
         # views have gradients of their own: an operand may be another one, or computed from it
-        inputs = [t if t is None else t.view_as(t) for t in saved[: ctx.num_inputs]]
+        inputs: list[Any] = [t if t is None else t.view_as(t) for t in saved[: len(needed)]]
+        q, mask, *others = inputs
         with torch.autocast("cpu", enabled=False):  # which may be on where backward is called
-            if not torch.is_grad_enabled():
-                return None, *_differentiate(ctx, g, inputs, *saved[ctx.num_inputs :])
-            # with create_graph, autograd differentiates the equation
-            wanted = [t for t in inputs if t is not None and t.requires_grad]
-            y = _sum_powers(ctx, *inputs)[0]
-            found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
-            return tuple(next(found) if need else None for need in ctx.needs_input_grad)
+            if torch.is_grad_enabled():  # with create_graph, autograd differentiates the equation
+                whole = [(0, (q, g, mask), others)]  # each part of dropout has its own seed
+                parts = [*_split_parts((q, g, mask), others)] if ctx.options[1] else whole
+                ys = [_sum_powers(ctx, i, q, mask, *part)[0] for i, (q, _, mask), part in parts]
+                gs = [g.flatten(0, 1) for _, (_, g, _), _ in parts]
+                wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
+                found = iter(torch.autograd.grad(ys, wanted, gs, create_graph=True))
+                return None, *(next(found) if need else None for need in needed)
+            grads = [t.new_zeros(t.shape) if t is not mask or needed[1] else None for t in inputs]
+            rows = [q, g, grads[0], *saved[len(needed) :], mask, grads[1]]
+            for part in _split_parts(rows, [*others, *grads[2:]]):
+                _add_gradients(ctx, *part)
+        return None, *grads
 
 
-def _sum_powers(ctx: Any, *inputs: Any) -> list[Tensor]:
+def _split_parts(rows: Sequence[Any], others: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
+    """Take a few samples, heads, or rows: of tensors with the queries' rows, and of others."""
+    shape, slices = torch.Size((*rows[0].shape[:3], others[0].shape[2])), []
+    for axis in range(2 if len(others) > 4 else 3):  # a polynomial needs whole maps
+        numel = CHUNK_NUMEL * (1 + axis // 2)  # each part of the rows adds to the gradients of k, v
+        count = max(1, numel // shape[axis + 1 :].numel())
+        slices.append([slice(i, i + count) for i in range(0, shape[axis], count)])
+    for i, part in enumerate(product(*slices)):
+        yield i, [_take(t, part) for t in rows], [_take(t, part[:2]) for t in others]
+
+
+def _take(t: Tensor | None, part: Sequence[slice]) -> Tensor | None:
+    """Take a part; an axis of one entry of a mask stays as it is."""
+    if t is None:
+        return None
+    return t[tuple(s if n > 1 else slice(1) for s, n in zip(part, t.shape, strict=False))]
+
+
+def _sum_powers(ctx: Any, part: int, q: Tensor, mask: Any, k: Tensor, *others: Any) -> list[Tensor]:
     """Return the polynomial of A applied to v, and the inner sums of Horner's scheme."""
-    (q, mask, k, *others), steps = inputs, ctx.options[-1]
-    A = _form_map(ctx, q, mask, k)[2]
+    A, steps = _form_map(ctx, part, q, mask, k)[2], ctx.options[2]
     v, *theta = (t.flatten(0, 1) for t in others)
     sums = horner_terms(A.__matmul__, v, theta, steps) if theta else [v, A @ v * steps[0][0]]
     return list(sums)[:0:-1]
 
 
-def _differentiate(ctx: Any, g: Tensor, inputs: Sequence[Any], *sums: Tensor) -> list[Any]:
-    (q, mask, k, *others), (scale, _, steps) = inputs, ctx.options
-    A, kept, dropped, queries = _form_map(ctx, q, mask, k)
-    keys, values, *theta = (t.flatten(0, 1) for t in (k, *others))
+def _add_gradients(ctx: Any, part: int, rows: Sequence[Any], others: Sequence[Any]) -> None:
+    (scale, _, steps), (mask, dmask) = ctx.options, rows[-2:]
+    A, kept, dropped = _form_map(ctx, part, rows[0], mask, others[0])
+    q, g, dq, *inner = (t.flatten(0, 1) for t in rows[:-2])
+    k, v, *theta = (t.flatten(0, 1) for t in others[: len(others) // 2])
+    dk, dv, *dtheta = (t.flatten(0, 1) for t in others[len(others) // 2 :])
     # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
     terms = list(basis_terms(steps, dropped.mT.__matmul__, g)) if theta else [g]
-    inner, dA = [*sums, theta[-1] * values if theta else values], torch.empty_like(A)
+    inner, dA = [*inner, theta[-1] * v if theta else v], torch.empty_like(A)
     for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, steps, strict=False)):
         dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a)
     dA = dA if kept is None else dA.mul_(kept)
     torch.ops.aten._softmax_backward_data.out(dA, A, -1, A.dtype, grad_input=dA)  # in place
-    needed = ctx.needs_input_grad[2]
-    dmask = dA.view(*q.shape[:3], -1).sum_to_size(mask.shape) if needed else None
-    dq, dk = (dA @ keys).mul_(scale), dA.mT @ queries
-    dv = theta[0] * g if theta else dropped.mT @ (g * steps[0][0])
-    for weight, term in zip(theta[1:], terms[1:], strict=True):
+    if dmask is not None:
+        dmask.add_(dA.view(*rows[0].shape[:3], -1).sum_to_size(dmask.shape))
+    dq.baddbmm_(dA, k, alpha=scale)
+    dk.baddbmm_(dA.mT, q, alpha=scale)
+    if not theta:
+        dv.baddbmm_(dropped.mT, g, alpha=steps[0][0])
+    for i, (term, dweight, weight) in enumerate(zip(terms, dtheta, theta, strict=False), 5):
         dv.addcmul_(weight, term)
-    dtheta = [(term * values).sum((1, 2)) for term in terms[: len(theta)]]
-    grads = zip((dq, dmask, dk, dv, *dtheta), inputs, strict=True)
-    return [d if d is None else d.view(t.shape) for d, t in grads]
+        if ctx.needs_input_grad[i]:
+            dweight.add_((term * v).sum((1, 2), keepdim=True))
 
 
-def _form_map(ctx: Any, q: Tensor, mask: Tensor | None, k: Tensor) -> tuple[Any, ...]:
-    """Form the same map each time: A, (maps, N, M), kept entries, their product, and queries."""
+def _form_map(ctx: Any, part: int, q: Tensor, mask: Tensor | None, k: Tensor) -> tuple[Any, ...]:
+    """Form the same map each time: A, (maps, N, M), kept entries, and their product."""
     (scale, threshold, _), kept = ctx.options, None
-    queries = q.flatten(0, 1) * scale
-    A = queries @ k.flatten(0, 1).mT
+    A = (q.flatten(0, 1) * scale) @ k.flatten(0, 1).mT
     if mask is not None:
         A.view(*q.shape[:3], -1).add_(mask)
         empty = A.detach().amax(-1, keepdim=True) == -torch.inf
@@ -143,8 +143,8 @@ def _form_map(ctx: Any, q: Tensor, mask: Tensor | None, k: Tensor) -> tuple[Any,
         # a number of 64 bits makes four entries, 7 times as fast as torch's dropout; without
         # bounds, `random_` never sets the sign bit, which every fourth entry uses
         words = torch.empty(-(-A.numel() // 4), dtype=torch.int64)
-        words.random_(-(2**63), None, generator=torch.Generator().manual_seed(ctx.seed))
+        words.random_(-(2**63), None, generator=torch.Generator().manual_seed(ctx.seed + part))
         numbers = words.view(torch.int16)[: A.numel()].view(A.shape)
         drawn = numbers.ge_(threshold - RNG_LEVELS // 2).to(A.dtype)
         kept = drawn if kept is None else drawn.mul_(kept)
-    return A, kept, A if kept is None else A * kept, queries
+    return A, kept, A if kept is None else A * kept

@@ -11,11 +11,12 @@ from attention_core.operators.base import (
     LinearMap,
     allowed_pairs,
     apply_operator,
+    can_recompute,
     check_values,
     masked_mean,
 )
 from attention_core.operators.polynomial import Step
-from attention_core.operators.recomputed import apply_recomputed, can_recompute
+from attention_core.operators.recomputed import apply_recomputed
 
 
 class Softmax(LinearMap):

@@ -16,7 +16,7 @@ from attention_core.checks import (
 )
 from attention_core.mechanism import Mechanism
 from attention_core.operators import Softmax, apply_operator
-from attention_core.operators.recomputed import can_recompute
+from attention_core.operators.base import can_recompute
 
 Axis = Literal["token", "feature", "channel"]
 

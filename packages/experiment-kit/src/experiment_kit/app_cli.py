@@ -81,8 +81,12 @@ class AppCLI(LightningCLI):
         self.config, self.subcommand = self.parsed, self.parsed.subcommand
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse, and hide the result until the constructor has ended."""
-        self.parsed = parser.parse_args(args)
+        """Parse by the parser of the subcommand, and hide the result until the constructor ends."""
+        name, *others = args or [""]
+        if given := self._subcommand_parsers.get(name):  # the other one checks each value again
+            self.parsed = Namespace({"subcommand": name, name: given.parse_args(others)})
+        else:
+            self.parsed = parser.parse_args(args)
         self.config = Namespace(subcommand=None, seed_everything=False)
 
     def instantiate_classes(self) -> None:
@@ -119,7 +123,7 @@ class AppCLI(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add the run's name, the monitor's settings, and the links."""
-        self.subparser = cast(ConfigParser, self.parser).subparser = cast(ConfigParser, parser)
+        self.subparser = cast(ConfigParser, parser)
         parser.add_class_arguments(RunName, "run")
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
@@ -127,8 +131,7 @@ class AppCLI(LightningCLI):
         links, links_from_model = self.app.links, self.app.links_from_model
         if own := self.own_model:
             known = vars(parser.get_defaults().model)
-            for each in (parser, self.parser):
-                cast(ConfigParser, each).own_options = known
+            self.subparser.own_options = known
             parser.add_argument("--model_class", default=f"{own.__module__}.{own.__qualname__}")
             links, links_from_model = {k: v for k, v in links.items() if v in known}, {}
         self.linked = {"seed_everything": "data.init_args.seed", **links_from_model}

@@ -190,7 +190,6 @@ class ConfigParser(LightningArgumentParser):
 
     package = ""  # the app whose configs `-c` names
     own_options: Collection[str] | None = None  # what an own model takes
-    subparser: "ConfigParser | None" = None  # for the subcommand
     linked: Mapping[str, str] = MappingProxyType({})  # options, and those that they set
 
     def __init__(self, **kwargs: Any) -> None:
@@ -207,11 +206,11 @@ class ConfigParser(LightningArgumentParser):
         try:
             config = super().parse_args(arguments, *args[1:], **kwargs)
         except ArgumentError as error:
-            keys = (self.subparser or self).get_defaults(skip_validation=True).keys()
+            keys = self.get_defaults(skip_validation=True).keys()
             options = [re.sub(r"\.(class_path|init_args).*", "", key) for key in keys]
             raise ArgumentError(None, add_remedy(str(error), options)) from error
         for key, value in config.items():
-            is_slot = key.partition(".")[2] in _CLASSES
+            is_slot = key in _CLASSES
             is_function = inspect.isroutine(value) and (is_slot or "<" in value.__qualname__)
             if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):
                 name = f"{value.__module__}.{value.__qualname__}" if is_function else value

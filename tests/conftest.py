@@ -87,6 +87,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)  # at 700 new objects, garbage takes a twentieth of the time
     gc.enable()
+    if kit := sys.modules.get("experiment_kit.app_cli"):
+        share_parsers(kit.AppCLI)
+
+
+def share_parsers(kind: type) -> None:
+    """Build the parser of an app's subcommand once: it takes longer than most command lines."""
+    build, known = kind._prepare_subcommand_parser, {}
+
+    def build_once(cli, klass, name, **options):
+        app = cli.app
+        key = str((app.name, app.links, app.links_from_model, name)), cli._model_class
+        if key not in known:
+            parser = build(cli, klass, name, **options)
+            known[key] = parser, cli.linked, cli._subcommand_method_arguments[name]
+        cli.subparser, cli.linked, cli._subcommand_method_arguments[name] = known[key]
+        cli.refuse_linked(cli.arguments)
+        return cli.subparser
+
+    kind._prepare_subcommand_parser = build_once
 
 
 def hide_lazy_modules() -> None:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.launch.plan import ConfigPlanner, Experiment, load_app, plan_runs
 from experiment_kit.papers.spec import find_spec
@@ -14,16 +13,6 @@ from tests.kit.tiny import APP, arguments
 TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-table-30"]
 
 
-PARSERS: dict[str, AppCLI] = {}
-
-
-def find_own_run(app: AppSpec, args: list[str]) -> Run:
-    """Parse a command line as its own process does, by a parser that tests share."""
-    cli = PARSERS[app.name] = PARSERS.get(app.name) or AppCLI(app, ["fit", *args])
-    cli.config = cli.parser.parse_args(["fit", *args])
-    return app.find_run(cli.export_config())
-
-
 @pytest.mark.parametrize("table", TABLES)
 def test_a_cell_has_the_run_of_its_own_parse(table) -> None:
     spec = find_spec(table)
@@ -32,7 +21,7 @@ def test_a_cell_has_the_run_of_its_own_parse(table) -> None:
                             columns=columns)  # fmt: skip
     runs = plan_runs(cell.experiment for cell in cells)
     last = [*runs][-1]
-    assert runs[last] == find_own_run(load_app(last.app), last.arguments())
+    assert runs[last] == AppCLI(load_app(last.app), ["fit", *last.arguments()]).run
     named = {e: Run.parse(run.folder) for e, run in runs.items()}
     assert all(name[1:3] == (e.data, e.backbone) for e, name in named.items())
     assert all(name.method == e.method for e, name in named.items() if not e.args)
@@ -50,7 +39,8 @@ def test_arguments_of_a_comparison_are_in_the_hash(extra) -> None:
     experiments = [replace(first, seed=s, args=a) for a in ((), (extra,)) for s in (0, 1)]
     runs = plan_runs(experiments)
     assert len({run.folder for run in runs.values()}) == 4
-    assert runs[experiments[-1]] == find_own_run(load_app("sequence"), experiments[-1].arguments())
+    own = AppCLI(load_app("sequence"), ["fit", *experiments[-1].arguments()]).run
+    assert runs[experiments[-1]] == own
 
 
 PRETRAINING = Experiment(
@@ -70,13 +60,13 @@ def test_a_run_is_identified_by_the_hash_and_the_seed_of_the_one_that_it_starts_
     assert [*runs][:2] == [PRETRAINING, tuning]
     command = tuning.arguments("/another/place")
     assert f"--model.weights={moved[PRETRAINING].folder}" in command
-    assert find_own_run(load_app("nlp"), command) == moved[tuning]
+    assert AppCLI(load_app("nlp"), ["fit", *command]).run == moved[tuning]
 
 
 def find_tiny_run(planner: ConfigPlanner, *extra: str):
     args = arguments("runs", *extra)
     found = planner.app.find_run(planner.merge_config(args))
-    assert found == find_own_run(APP, args)
+    assert found == AppCLI(APP, ["fit", *args]).run
     return found
 
 

@@ -54,17 +54,25 @@ def by_app(values: Any = None) -> list[Any]:
     return [pytest.param(case, value, id=f"{case.name}-{value}") for case, value in pairs]
 
 
+def is_apart(line: dict[str, str], other: dict[str, str]) -> bool:
+    """No kind is named twice, and no data set meets a backbone that no overlay names beside it."""
+    return not (line.keys() & other or {"data", "backbone"} <= {*line, *other})
+
+
 def overlays(case: AppCase) -> list[str]:
-    """Each overlay, with others for every pattern of its settings, unless a longer list has all."""
-    found = []
+    """Each overlay, with others for every pattern of its settings, in few command lines."""
+    found, lines = [], []
     for kind, name in [(k, n) for k in KINDS for n in case.names(k)]:
         for row in ",".join(["*", *case.read(kind, name).get("at", {})]).split(","):
             patterns = zip(ROW, row.strip().split("/"), strict=False)
             # for * the defaults suit the others
             named = {k: fnmatch.filter(case.names(k), p)[0] for k, p in patterns if p != "*"}
-            found.append({f"{k}/{n}" for k, n in ({kind: name} | named).items()})
-    longest = [one for one in found if not any(one < other for other in found)]
-    return [*dict.fromkeys(" ".join(sorted(one)) for one in longest)]
+            found.append({kind: name} | named)
+    for one in sorted(found, key=len, reverse=True):
+        line = next((x for x in lines if one.items() <= x.items() or is_apart(x, one)), {})
+        lines += [] if line else [line]
+        line |= one
+    return [" ".join(sorted(f"{kind}/{name}" for kind, name in line.items())) for line in lines]
 
 
 @pytest.mark.parametrize(("case", "overlay"), by_app(overlays))

@@ -28,8 +28,7 @@ settings.load_profile("allpass")
 def prepare_test() -> None:
     import torch  # here, as the process that distributes tests needs none
 
-    on_cpu = torch.default_generator.manual_seed  # torch.manual_seed writes down its callers
-    (torch.manual_seed if torch.accelerator.is_available() else on_cpu)(0)
+    torch.manual_seed(0)
     hide_lazy_modules()  # a test before this one may have imported some
 
 
@@ -84,6 +83,8 @@ def pytest_collection_finish() -> None:
     import torch
 
     torch.set_num_threads(1)  # two on two shared cores are ten times slower
+    if not torch.accelerator.is_available():  # that of torch writes down its callers
+        torch.manual_seed = torch.default_generator.manual_seed
     gc.freeze()
     gc.set_threshold(10_000)  # at 700 new objects, garbage takes a twentieth of the time
     gc.enable()
@@ -96,8 +97,7 @@ def share_parsers(kind: type) -> None:
     build, known = kind._prepare_subcommand_parser, {}
 
     def build_once(cli, klass, name, **options):
-        app = cli.app
-        key = str((app.name, app.links, app.links_from_model, name)), cli._model_class
+        key = cli._model_class, name, str((cli.app.name, cli.app.links, cli.app.links_from_model))
         if key not in known:
             parser = build(cli, klass, name, **options)
             known[key] = parser, cli.linked, cli._subcommand_method_arguments[name]

@@ -23,9 +23,7 @@ GRAPH = AppCase(
     mistakes=COMMON_MISTAKES
     | {
         # the kit's own, of one app
-        "--model.no_such_option=3": "unrecognized arguments: --model.no_such_option=3",
         "--model.weight_decay=-1": "model.weight_decay must be",
-        "--model.schedule=torch.nn.Linear": "Schedule",
         "--model.num_heads=3": "dim must be a multiple of num_heads, got 16 and 3",
         "--model.max_hops=50": "model.max_hops must be from 1 to model.hop_rows, 40, got 50",
         "--data.init_args.count=3": "data.count must be at least 10, got 3",
@@ -47,7 +45,6 @@ NLP = AppCase(
     ),
     metrics=frozenset({"test/accuracy", "last/accuracy", "test/matthews"}),
     mistakes={
-        "--data.init_args.val_fraction=1.5": "must be in",
         "--model.weights=no-such/folder": "neither a local folder .* nor reachable on the hub",
         "--model.architecture=elmo": "model.architecture must be one of bert",
         "--model.options={{hidden_dropout_prob: 2}}": "dropout probability has to be between",
@@ -108,7 +105,6 @@ SPEECH = AppCase(
         "--model.beam_search.max_decode_ratio=0.0": "beam_search.min_decode_ratio and max",
         "--data.init_args.num_strings=3": "data.num_strings must be at least 10",
         "--data.init_args.num_tokens=3": "data.num_tokens must be at least 5, got 3",
-        "--data.init_args.dataset_name=timit": "must be one of synthetic, got 'timit'",
         "--model.kernel=attention_core.AGF": "has no place for a kernel",
         "--model.reparam=attention_core.EigenSpectrum": "has no place for a reparam",
     },
@@ -129,13 +125,11 @@ VISION = AppCase(
     metrics=frozenset({"test/accuracy", "test/loss", "last/accuracy"}),
     mistakes=COMMON_MISTAKES
     | {
-        "--data.init_args.val_fraction=1.5": r"data.val_fraction must be in \(0, 1\), got 1.5",
         "--model.checkpoint={file}": "is not a readable checkpoint",
         "--model.global_batch=0": "model.global_batch must be a whole number",
         "--model.loss=torch.nn.Linear": "model.loss: .*ImageLoss",
         "--model.mix={{smoothing: 1.5}}": "model.mix.smoothing must be a number",
         "--model.model_kwargs={{patch_size: 0}}": "model.model_kwargs of deit_tiny",
-        "--data.init_args.dataset_name=mnist": "must be one of digits, got 'mnist'",
     },
     host_arguments=frozenset({"dim", "num_heads", "eps", "num_classes"}),
     scale=frozenset({"global_batch", "batch_size", "num_workers", "score_train"}),

@@ -54,11 +54,6 @@ def by_app(values: Any = None) -> list[Any]:
     return [pytest.param(case, value, id=f"{case.name}-{value}") for case, value in pairs]
 
 
-def is_apart(line: dict[str, str], other: dict[str, str]) -> bool:
-    """No kind is named twice, and no data set meets a backbone that no overlay names beside it."""
-    return not (line.keys() & other or {"data", "backbone"} <= {*line, *other})
-
-
 def overlays(case: AppCase) -> list[str]:
     """Each overlay, with others for every pattern of its settings, in few command lines."""
     found, lines = [], []
@@ -69,7 +64,8 @@ def overlays(case: AppCase) -> list[str]:
             named = {k: fnmatch.filter(case.names(k), p)[0] for k, p in patterns if p != "*"}
             found.append({kind: name} | named)
     for one in sorted(found, key=len, reverse=True):
-        line = next((x for x in lines if one.items() <= x.items() or is_apart(x, one)), {})
+        free = [x for x in lines if not (x.keys() & one or {"data", "backbone"} <= {*x, *one})]
+        line = next((x for x in lines if one.items() <= x.items() or x in free), {})
         lines += [] if line else [line]
         line |= one
     return [" ".join(sorted(f"{kind}/{name}" for kind, name in line.items())) for line in lines]

@@ -20,8 +20,7 @@ GRAPH = AppCase(
         *("--data.init_args.count=60", "--data.init_args.batch_size=8"),
     ),
     metrics=frozenset({"test/mae", "last/mae", "train/mae", "val/mae"}),
-    mistakes=COMMON_MISTAKES
-    | {
+    mistakes=COMMON_MISTAKES | {
         # the kit's own, of one app
         "--model.weight_decay=-1": "model.weight_decay must be",
         "--model.num_heads=3": "dim must be a multiple of num_heads, got 16 and 3",
@@ -123,8 +122,7 @@ VISION = AppCase(
     tiny_of={"late_class_token": ("--model.class_token.after=1",)},
     unfit={"distillation": "needs a model with a distillation token: no VisionTransformer"},
     metrics=frozenset({"test/accuracy", "test/loss", "last/accuracy"}),
-    mistakes=COMMON_MISTAKES
-    | {
+    mistakes=COMMON_MISTAKES | {
         "--model.checkpoint={file}": "is not a readable checkpoint",
         "--model.global_batch=0": "model.global_batch must be a whole number",
         "--model.loss=torch.nn.Linear": "model.loss: .*ImageLoss",

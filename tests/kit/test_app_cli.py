@@ -95,8 +95,6 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit", *arguments("x", "--trainer.callbacks=tests.kit.test_app_cli.Broken")],
      f"without a name (TypeError in {__file__}, line "),
     (["fit", *arguments("x", "--model.filter=gfsaa")], "path string: gfsaa (did you mean GFSA?)"),
-    (["fit", *arguments("x", "--model.fliter=GFSA")], "(did you mean model.filter"),
-    (["fit", *arguments("x", "--model.kernel=Perfomer")], "(did you mean Performer"),
     (["fit", *arguments("x", "--trainer.precision=bf16-mixd")], "(did you mean bf16-mixed"),
     (["fit", *arguments("x", "--data.seed=7")], "--data.seed: --seed_everything sets it"),
     (["fit", *arguments("x"), "-c", "seed.yaml"], "data.init_args.seed: seed_everything sets"),

@@ -1,9 +1,8 @@
 """A run is named by what it trains, whatever was typed."""
 
-from copy import copy
-
 import pytest
 from attention_core import GFSA
+from experiment_kit.app_cli import AppCLI
 
 from tests.apps.cases import SEQUENCE, VISION
 from tests.apps.tiny import arguments
@@ -34,30 +33,23 @@ ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # i
     (["--model.kernel=AGF"], "AGF"),
 ])  # fmt: skip
 def test_a_method_has_the_name_of_the_mechanism_that_runs(extra, name, tmp_path) -> None:
-    (cli := copy(SEQUENCE.cli)).parse_fit(arguments(tmp_path, *extra))
+    cli = AppCLI(SEQUENCE.app, ["fit", *arguments(tmp_path, *extra)])
     assert cli.run.parse(cli.run.folder).method == cli.settings.run.method == name
 
 
 def test_a_network_and_its_data_have_their_names() -> None:
-
     small = ["-c", "base", "-c", "data/digits", "-c", "backbone/deit_tiny"]
-    other = "--model.backbone=cait_xxs24_224"
-    bare = ["-c", "base", "--data.dataset_name=digits"]
     pico = [*small, "--model.backbone=vit_pico", "--model.filter=GFSA"]
     recipe = ["-c", "data/imagenet_1k", "-c", "backbone/deit_small", "-c", "method/gfsa"]
     layers = ["-c", "data/imagenet_100", "-c", "backbone/deit_tiny", "-c", "method/agf"]
-    kernel = "{K: 4, gamma: 0.0}"
+    layers += ["--model.layers=-1:", "--model.kernel.init_args={K: 4, gamma: 0.0}"]
     for args, names in (
         ([*small[:2], *recipe, "--model.filter.K=4"], ("imagenet_1k", "deit_small", "gfsa")),
-        (
-            [*small[:2], *layers, "--model.layers=-1:", f"--model.kernel.init_args={kernel}"],
-            ("imagenet_100", "deit_tiny", "agf"),
-        ),
+        ([*small[:2], *layers], ("imagenet_100", "deit_tiny", "agf")),
         (small, ("digits", "deit_tiny", "plain")),
-        ([*small, other], ("digits", "cait_xxs24", "plain")),
-        (bare, ("digits", "deit_tiny_patch16_224", "plain")),
+        ([*small, "--model.backbone=cait_xxs24_224"], ("digits", "cait_xxs24", "plain")),
+        ([*small[:2], "--data.dataset_name=digits"], ("digits", "deit_tiny_patch16_224", "plain")),
         (pico, ("digits", "vit_pico", "gfsa")),
     ):
-        (cli := copy(VISION.cli)).parse_fit(args)
-        run = cli.run
+        run = AppCLI(VISION.app, ["fit", *args]).run
         assert run.parse(run.folder)[1:4] == names

@@ -1,7 +1,6 @@
 """Training of the image classifier: every method on every family, scored weights, whole runs."""
 
 import json
-from copy import copy
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from attention_vision.losses import HAT
 from attention_vision.models.late_class_token import ClassToken
 from attention_vision.models.timm_models import build_model
 from attention_vision.module import VisionClassifier
+from experiment_kit.app_cli import AppCLI
 from experiment_kit.errors import UserError
 
 from tests.apps.cases import VISION
@@ -94,8 +94,7 @@ def test_the_hash_of_a_run_depends_on_the_content_of_its_files(key: str, tmp_pat
         (tmp_path / "x").write_text(content)
         data = "imagenet_100" if key.startswith("data") else "digits"
         arguments = VISION.arguments(f"--{key}={tmp_path / 'x'}", data=data)
-        (cli := copy(VISION.cli)).parse_fit(arguments)
-        return cli.run.folder
+        return AppCLI(VISION.app, ["fit", *arguments]).run.folder
 
     assert find_folder("one two") == find_folder("one two") != find_folder("two one")
 

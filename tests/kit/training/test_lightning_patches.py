@@ -2,6 +2,7 @@
 
 import typing
 from argparse import ArgumentError
+from dataclasses import replace
 
 import pytest
 import torch
@@ -84,7 +85,7 @@ def parse():
     for clear in typing._cleanups:
         clear()
     typing.Optional[typing.Union[float, int, None]]  # noqa: UP007, UP045
-    parser = AppCLI(APP, ["fit", *arguments("runs")]).parser
+    parser = AppCLI(replace(APP, name="own"), ["fit", *arguments("runs")]).parser  # not shared
     return lambda *extra: parser.parse_args(["fit", *arguments("runs", *extra)]).fit.trainer
 
 

@@ -83,7 +83,7 @@ def pytest_collection_finish() -> None:
     import torch
 
     torch.set_num_threads(1)  # two on two shared cores are ten times slower
-    if not torch.accelerator.is_available():  # that of torch writes down its callers
+    if not torch.accelerator.is_available():  # torch's own writes down its callers
         torch.manual_seed = torch.default_generator.manual_seed
     gc.freeze()
     gc.set_threshold(10_000)  # at 700 new objects, garbage takes a twentieth of the time

@@ -78,6 +78,7 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("args", "sentence"), [
+    (["ft"], "invalid choice: 'ft' (choose from 'fit', 'validate'"),
     (["fit"], "fit -c base -c data/"),
     (["fit", "--optimizer=SGD"], "--optimizer: the model has it: --model.optimizer=SGD"),
     (["fit", "--lr_scheduler.gamma=2"], "--lr_scheduler: the model has it: --model.schedule="),

@@ -115,7 +115,6 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "no value of --mechanisms named 'x'; allowed"),
     (("run:{folder}",), "is the folder of no finished run"),
     ((), "diagnose takes a model"),
-    (("timm:test_vit", "--skip=padding"), "no value of --skip named 'padding'; allowed: cls"),
     (("hf:{folder}/bert", "--skip=registers"), "has no such token in its layers"),
     (("timm:test_vit", "--out={folder}"), "is no file for a page"),
     (("timm:test_vit", "--out=x.csv"), "is no file for a page"),

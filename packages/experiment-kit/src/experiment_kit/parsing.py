@@ -172,8 +172,6 @@ def list_classes(package: str) -> set[str]:
 
 def add_remedy(text: str, options: Iterable[str]) -> str:
     """Add to an error what it may mean by the name of a class or an option."""
-    if "did you mean" in text or ".help=" in text:  # the parser of the subcommand added it
-        return text
     key = re.search(r'Parser key "([\w.]+)":', text)
     if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
         package = _CLASSES.get(key[1] if key else "", "attention_")

@@ -124,6 +124,9 @@ def test_the_encoding_of_a_file_does_not_change_its_reading(reader, encoding, tm
 
 STRANGE = [  # reader, content, its reading or sentence
     ("csv_text", "text,label\nWell, I liked it,pos\n", "not 2: put quotes .*name all"),
+    ("csv_text", "text,label,,\na,b,,\nWell, I liked it,pos,\n", "line 3: 4 cells, not 2"),
+    ("csv_text", "text,label,Unnamed: 2\na,b,\nWell, I do,b\n", "line 3: 3 cells, not 2"),
+    ("csv_text", ",Unnamed: 0,label,text,\n0,0,b,a,\n", [["b", "a"]]),
     ("csv_text", 'text, label\n"a, b" , "pos"\nb,neg,,\n,\n', [["pos", "a, b"], ["neg", "b"]]),
     ("csv_text", 'text,label\n"say ""a""" ,x\n', [["x", 'say "a"']]),
     ("csv_text", 'text,label\n"a\nb",x\nc,y,z\n', "line 4: 3 cells, not 2"),
@@ -147,6 +150,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("sst2", "sentence \tlabel\nNA\t1\t\n\"So\ta\n", "the label 'a' is none of 0, 1"),
     ("sst2", "sentence\tlabel\n\"So\u2028\x85\t1\t \n", [('"So\u2028\x85', None, 1)]),
     ("sst2", "sentence\tlabel\na\t1\tb\n", "line 2: 3 cells, not 2: a tab within a text cuts it"),
+    ("sst2", "sentence\tlabel\t\na\t1\t\na\tb\t1\n", "line 3: 3 cells, not 2: a tab"),
     ("sst2", "sentence\tlabel\tlabel\na\t1\t0\n", "train.tsv has 2 columns 'label': rename one"),
     ("uea", HEAD + "1,2: A b?\n# May\n\n% June\n2,1:nan\n",
      [("A b?", [[1, 2]]), ("nan", [[2, 1]])]),

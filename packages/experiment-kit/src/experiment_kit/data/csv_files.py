@@ -71,8 +71,11 @@ def read_csv_table(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hint: str) -> None:
     """Raise UserError for a row with more cells than names, but for empty ones."""
-    if any(cell.strip() for cell in cells[len(names) :]):
-        raise UserError(f"{where}: {len(cells)} cells, not {len(names)}: {hint}")
+    width = len(names)  # without the last names that are empty, and those that pandas gives them
+    while width and re.fullmatch("(Unnamed: [1-9].*)?", str(names[width - 1])):
+        width -= 1
+    if any(cell.strip() for cell in cells[width:]):
+        raise UserError(f"{where}: {len(cells)} cells, not {width}: {hint}")
 
 
 def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:

@@ -32,7 +32,20 @@ def test_texts_of_a_csv_file(root: Path) -> None:
     pairs = CsvText(file="mine.csv", pair_column="number", test_file="other.csv")
     assert pairs.read_split("dev")[3] == ("so 3, so", "3", 1)
     with pytest.raises(UserError, match="leave it out"):
-        CsvText(file="mine.csv", test_file="mine.csv")
+        CsvText(file="mine.csv", test_file="./mine.csv")
+
+
+def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None:
+    names = ["partition", "kfold", "Usage", "is_valid", "isTest", "data_split"]
+    for name in ("train", "test", "my-valid.2", "latest", "x/dev"):
+        (root / name).parent.mkdir(exist_ok=True)
+        header = f"text,label,set_id,{','.join(names)}\n" * (name == "train") or "text,label\n"
+        (root / f"{name}.csv").write_text(header + "a,x\nb,y\n" * 4)
+    for test_file in ("test.csv", None):
+        CsvText(file="train.csv", test_file=test_file).read_split("dev")
+    said = [line.split(" is not read: held")[0] for line in capsys.readouterr().err.splitlines()]
+    named = [*(f"{x} of {root}/train.csv" for x in names), f"{root}/my-valid.2.csv"]
+    assert sorted(said) == sorted(f"warning: {x}" for x in (*named, f"{root}/test.csv"))
 
 
 def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
@@ -41,7 +54,7 @@ def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
     data = SmilesCSV(file="mine.csv", smiles_column="structure", target_column="gap")
     assert [len(data.stores[split]) for split in ("train", "val", "test")] == [16, 2, 2]
     assert data.target_mean == data.stores["train"].targets.mean(dtype=float)
-    warned = ["column split, which is not read", "float32 rounds its targets: subtract"]
+    warned = ["Split of", "float32 rounds its targets: subtract"]
     assert [*map(capsys.readouterr().err.count, warned)] == [1, 1]
     with pytest.raises(UserError, match=r"mine.csv .*smiles"):
         SmilesCSV(file="mine.csv").stores  # noqa: B018

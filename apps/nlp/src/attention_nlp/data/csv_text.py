@@ -44,7 +44,7 @@ class CsvText(LanguageData):
         **kwargs: Any,
     ) -> None:
         super().__init__(dataset_name, data_dir, **kwargs)
-        if test_file == file:
+        if test_file and Path(test_file) == Path(file):
             raise UserError(f"data.test_file is data.file, {file}: leave it out to split the rows")
         self.file, self.test_file = file, test_file
         self.columns = [label_column, text_column, *([pair_column] if pair_column else [])]
@@ -100,7 +100,8 @@ class CsvText(LanguageData):
         return [examples[i] for i in split_stratified(labels, 1 / 5, seed=0)[split == "dev"]]
 
     def _read_rows(self, split: str) -> list[list[str]]:
-        return [cells for _, cells in read_csv_cells(self.find_split(split), self.columns)]
+        path, files = self.find_split(split), self.list_data_files()
+        return [cells for _, cells in read_csv_cells(path, self.columns, read=files)]
 
     def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
         numbers = {name: number for number, name in enumerate(self.classes)}

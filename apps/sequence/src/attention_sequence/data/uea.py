@@ -15,6 +15,7 @@ import torch
 from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import check_at_least, find_data_root, split_stratified
 from experiment_kit.errors import UserError, convert_user_errors
+from experiment_kit.run_files import warn_once
 from torch.utils.data import TensorDataset
 
 from attention_sequence.data.base import SequenceData, SequenceInfo
@@ -230,6 +231,9 @@ class UEA(SequenceData):
     def load_splits(self, split: str) -> dict[str, Any]:
         """Read both files, split TRAIN, and scale and pad all series."""
         train = self.train_set
+        for path in sorted(train.path.parent.glob(f"{self.dataset_name}_[VvDd][AaEe][LlVv]*.ts")):
+            text = "a part of TRAIN validates (data.val_fraction): append its series to TRAIN"
+            warn_once(f"{path} is not read: {text}")
         test = self._read_split("TEST")
         if self.train_split == "TEST":
             print(

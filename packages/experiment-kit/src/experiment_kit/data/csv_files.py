@@ -15,22 +15,30 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
+_SPLIT_COLUMN = r"(.*[ _])?split|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
+_HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*[-_. ].*"
+Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
 
 def read_csv_cells(
-    path: Path, columns: Sequence[str | Sequence[str]], *, allow_empty: bool = False
+    path: Path, columns: Columns, *, allow_empty: bool = False, read: Sequence[Path] = ()
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each row ends, and its cells in the named columns, without spaces.
 
-    A column may have several names, of which the first that exists is read. Raises UserError for a
-    missing file or column, two columns of a name, a file without rows, and, unless `allow_empty`,
-    an empty cell.
+    The first name of a column that exists is read. Raises UserError for a missing file or column,
+    two columns of a name, a file without rows, and, unless `allow_empty`, an empty cell. Warns of a
+    column of splits, and of held-out rows in a file beside this one that is not `read` either.
     """
     rows = read_csv_table(path)
     _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
-    if "split" in {name.lower() for name in names} - {names[place].lower() for place in places}:
-        warn_once(f"{path} has a column split, which is not read: its rows are one set")
+    found = [names[i] for i in range(len(names)) if i not in places]
+    unread = [f"{x} of {path}" for x in found if re.fullmatch(_SPLIT_COLUMN, x.lower())]
+    beside = sorted({*path.parent.glob("*.[cC][sS][vV]*")} - {path, *read})
+    unread += [str(file) for file in beside if re.match(_HELD_OUT_FILE, file.name.lower())]
+    for name in unread:
+        hint = "held-out rows are drawn (csv_text takes a file of test rows, data.test_file)"
+        warn_once(f"{name} is not read: {hint}")
     line = 0
     for line, row in rows:
         cells = [row[place] for place in places]

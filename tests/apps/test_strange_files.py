@@ -174,6 +174,8 @@ STRANGE = [  # reader, content, its reading or sentence
     ("json_texts", '{"text": "\\ud83d\\ude00"}\n', ["\U0001f600"]),
     ("json_texts", '{"text":\n"a"}\n', "a.jsonl, line 1: not JSON"),
     ("text_files", "a\r\n \r\n\r\nb\rc", ["a", "b\rc"]),
+    ("text_files", "a\n" * 9000 + "b\0", "a.txt, line 9001 has characters NUL.* zip have"),
+    ("csv_text", '{"text": "a", "label": "b"}\n', "texts.csv is JSON: save it as csv"),
     ("text_files", "a\rb\r\rc\r", ["a\nb", "c"]),
     ("smiles_csv", "smiles,target\nCC,1e400\nC,1e39\n", [("CC", math.inf), ("C", 1e39)]),
     ("csv_text", "sep=,\ntext,label\na,b\n", [["b", "a"]]),
@@ -220,7 +222,10 @@ def test_texts_without_a_token_and_classes_that_are_one_or_numbers(tmp_path, cap
         rows = [f"a,{n / 2}\n" for n in range(count)] * 2
         (tmp_path / "texts.csv").write_text("".join(["text,label\n", *rows]))
         assert len(CsvText(data_dir=str(tmp_path)).classes) == count
-    assert capsys.readouterr().err.count("label of texts.csv has numbers with decimals: each") == 1
+    (tmp_path / "texts.csv").write_text("text,label\n" + "a,x\nb,#N/A\n" * 2 + "a,Total\n")
+    assert CsvText(data_dir=str(tmp_path)).num_labels == 3
+    warned = ("label of texts.csv has numbers with decimals: each", "#N/A' (2 rows), 'Total' (1 r")
+    assert [*map(capsys.readouterr().err.count, warned)] == [1, 1]
     (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
     with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):
         _ = CsvText(data_dir=str(tmp_path)).classes

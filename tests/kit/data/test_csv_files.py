@@ -11,7 +11,7 @@ COLUMNS = ("text", ("y", "label"))
 CONTENT = '\ufefflabel, text,more\n\n1,"two\nlines, quoted"\n 2 , b ,x\n'.encode()
 
 
-@pytest.mark.parametrize(("name", "pack"), [("a.csv", bytes), ("a.csv.gz", gzip.compress)])
+@pytest.mark.parametrize(("name", "pack"), [("a.csv", bytes), ("b.csv", gzip.compress)])
 def test_cells_of_named_columns(name, pack, tmp_path: Path) -> None:
     path = tmp_path / name
     with pytest.raises(UserError, match=f"{name} cannot be read: .* No such file"):

@@ -98,6 +98,8 @@ def test_a_bad_drawing_is_reported_in_a_sentence(paths) -> None:
     Picture.new("L", (64, 16)).save(image)
     fails("sample_5.png is 64 x 16, not 32 x 32")
     lines = table.read_text()
+    table.write_text(lines * 2)
+    fails("metadata names drawings twice: remove copies")
     table.write_text(lines + "imgs/0 sample_1.png 30 2\n")
     fails("0.npy: row 31 is not a folder, a file, a number, a label 0 or 1, but b'imgs/0")
     table.write_text("".join(lines.splitlines(keepends=True)[:9]))

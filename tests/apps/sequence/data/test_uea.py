@@ -93,7 +93,7 @@ def test_bad_files_are_reported_in_a_sentence(train, test, sentence, tmp_path) -
 def test_missing_values_and_features_that_are_constant_in_train_are_noted(tmp_path, capsys) -> None:
     (tmp_path / "X").mkdir()
     for split, last in (("TRAIN", "4,4,4"), ("TEST", "7,7,?")):
-        (tmp_path / f"X/X_{split}.ts").write_text(f"{HEAD}1,?,?:{last}:a\n1,2,4:{last}:b\n")
+        (tmp_path / f"X/X_{split}.ts").write_text(f"{HEAD}1,?,?:{last}:a\n1,2,4:{last}:?\n")
     (tmp_path / "X/X_VAL.ts").touch()
     splits = UEA("X", data_dir=str(tmp_path), protocol="test").load_splits("test")
     assert splits["test"].tensors[0][..., 1].unique().tolist() == [3]
@@ -101,6 +101,7 @@ def test_missing_values_and_features_that_are_constant_in_train_are_noted(tmp_pa
     assert f"X_TRAIN.ts: 2 of 12 {text}\n" in said
     assert f"X_TEST.ts: 4 of 12 {text}, also 1 whole steps at the end of series: cut" in said
     assert "X_TRAIN.ts: 1 features are constant\n" in said
+    assert "X_TRAIN.ts has 1 series with a label ? or nan, which" in said
     assert "X_VAL.ts is not read: a part of TRAIN validates" in said
 
 

@@ -1,5 +1,6 @@
 """Own texts: csv files with a column of texts, perhaps of second texts, and a column of labels."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -14,6 +15,8 @@ from experiment_kit.run_files import warn_once
 
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
+
+_MISSING = ("?", "na", "n/a", "#n/a", "nan", "none", "null")  # as spreadsheets and databases write
 
 
 class CsvText(LanguageData):
@@ -69,11 +72,15 @@ class CsvText(LanguageData):
     @cached_property
     def classes(self) -> list[str]:
         """The names of the classes."""
-        if len(found := sorted({label for label, *_ in self.train_rows})) < 2:
+        counts = Counter(label for label, *_ in self.train_rows)
+        if len(found := sorted(counts)) < 2:
             raise UserError(f"{self.file} has one class, {found[0]!r}: classification takes two")
         if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
+        if odd := [x for x in found if counts[x] == 1 or x.lower() in _MISSING]:
+            named = ", ".join(f"{x!r} ({counts[x]} rows)" for x in odd[:5])
+            warn_once(f"{self.file} has classes {named}: remove rows whose label is lost")
         with suppress(ValueError):  # half stars and 0.0 or 1.0 may be classes, many scores are not
             if sum(not float(name).is_integer() for name in found) > 5:
                 text = f"{self.columns[0]} of {self.file} has numbers with decimals"

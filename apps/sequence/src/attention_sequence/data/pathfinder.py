@@ -58,6 +58,8 @@ class Pathfinder(LongRangeData):
         """Labels and pixels (S, 1 + 1024) on disk."""
         folder = self.find_data(self.dataset_name, self.data_dir)
         listed = list(list_drawings(folder))
+        if len({drawing.path for drawing in listed}) < len(listed):
+            raise UserError(f"{folder}/metadata names drawings twice: remove copies of its files")
         drawings = [drawing for drawing in listed if drawing.size]
         if len(drawings) < len(listed):
             empty = f"{len(listed) - len(drawings)} of {len(listed)} drawings in {folder}"

@@ -211,6 +211,9 @@ class UEA(SequenceData):
         train = self._read_split(self.train_split)
         if len(set(train.labels)) < 2:
             raise UserError(f"{train.path} has 1 class(es): classification takes two")
+        if count := np.isin(train.labels, ("?", "nan", "NaN")).sum():
+            text = "series with a label ? or nan, which is learned as a class: remove them"
+            warn_once(f"{train.path} has {count} {text}")
         return train
 
     @property

@@ -9,13 +9,15 @@ import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import AnyStr
+from typing import Any, AnyStr
 
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
-_SPLIT_COLUMN = r"(.*[ _])?split|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
+_SPLIT_COLUMN = (
+    r"(.*[ _])?split|train_?test|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
+)
 _HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*[-_. ].*"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
@@ -37,7 +39,7 @@ def read_csv_cells(
     beside = sorted({*path.parent.glob("*.[cC][sS][vV]*")} - {path, *read})
     unread += [str(file) for file in beside if re.match(_HELD_OUT_FILE, file.name.lower())]
     for name in unread:
-        hint = "held-out rows are drawn (csv_text takes a file of test rows, data.test_file)"
+        hint = "held-out rows are drawn at random; csv_text reads test rows from data.test_file"
         warn_once(f"{name} is not read: {hint}")
     line = 0
     for line, row in rows:
@@ -92,18 +94,17 @@ def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
     The file is in UTF-8, or in UTF-16 with a byte order mark, plain or gzipped. Raises UserError
     for one that cannot be read, and for the first line that is not UTF-8.
     """
-    open_file = gzip.open if path.suffix == ".gz" else open
     kinds, text = (OSError, EOFError, zlib.error, UnicodeError), f"{path} cannot be read: "
-    with convert_user_errors(*kinds, prefix=text), open_file(path, "rb") as file:
-        start = file.peek(4)
-        is_utf16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        if b"\0" in start and (not is_utf16 or start.startswith(codecs.BOM_UTF32_LE)):
-            others = "UTF-16 without its mark, UTF-32 and binary files have"
-            raise UserError(f"{path} is no text in UTF-8: it has characters NUL, as {others}")
+    with convert_user_errors(*kinds, prefix=text), path.open("rb") as packed:
+        file: Any = gzip.GzipFile(fileobj=packed) if packed.peek(2)[:2] == b"\x1f\x8b" else packed
+        is_utf16 = file.peek(2).startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         encoding = "utf-16" if is_utf16 else "utf-8-sig"
         # bytes that are not UTF-8 become surrogates, whose line is known
         lines = io.TextIOWrapper(file, encoding, "surrogateescape", newline)
         for number, line in enumerate(lines, 1):
+            if "\0" in line:
+                others = "UTF-16 without its mark, parquet and zip have: save it as text in UTF-8"
+                raise UserError(f"{path}, line {number} has characters NUL, as {others}")
             if not line.isascii() and (wrong := re.search(r"[\udc80-\udcff]", line)):
                 raise UserError(f"{path}, line {number}, character {wrong.start() + 1}: not UTF-8")
             yield line.removeprefix("\ufeff")  # files may be joined
@@ -122,4 +123,6 @@ def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) 
     for mark, name in _SEPARATORS.items():
         if len(names) == 1 and mark in names[0]:
             raise UserError(f"{path} is separated by {name}: save it with commas")
+    if names[0].startswith(("{", "[{")):
+        raise UserError(f"{path} is JSON: save it as csv")
     raise UserError(f"{path} has no column {missing}, but {', '.join(names)}")

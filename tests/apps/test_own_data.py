@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 from attention_graph.data import SmilesCSV
 from attention_nlp.data import Corpus, CsvText, Glue, SuperGlue
+from attention_nlp.tasks import Classification, Regression
 from attention_sequence.data import UEA, ListOps
+from attention_sequence.module import SequenceClassifier, compute_cross_entropy, split_batch
 from attention_speech.data import WavFolder
 from experiment_kit.errors import UserError
 
@@ -36,16 +39,33 @@ def test_texts_of_a_csv_file(root: Path) -> None:
 
 
 def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None:
-    names = ["partition", "kfold", "Usage", "is_valid", "isTest", "data_split"]
-    for name in ("train", "test", "my-valid.2", "latest", "x/dev"):
-        (root / name).parent.mkdir(exist_ok=True)
-        header = f"text,label,set_id,{','.join(names)}\n" * (name == "train") or "text,label\n"
-        (root / f"{name}.csv").write_text(header + "a,x\nb,y\n" * 4)
+    header = "text,label,set_id,partition,kfold,Usage,is_valid,isTest,data_split\n"
+    for name in (files := ("train", "test", "my-valid.2", "latest")):
+        (root / f"{name}.csv").write_text(header + "a,x\nb,y\n" * 2)
     for test_file in ("test.csv", None):
         CsvText(file="train.csv", test_file=test_file).read_split("dev")
-    said = [line.split(" is not read: held")[0] for line in capsys.readouterr().err.splitlines()]
-    named = [*(f"{x} of {root}/train.csv" for x in names), f"{root}/my-valid.2.csv"]
-    assert sorted(said) == sorted(f"warning: {x}" for x in (*named, f"{root}/test.csv"))
+    said = capsys.readouterr().err
+    counts = [said.count(f"{name}.csv is not read: held-out rows are") for name in files]
+    assert counts == [6, 7, 1, 0]
+
+
+def test_batches_of_own_modules() -> None:
+    y, x, mask = torch.arange(4) % 3, torch.ones(4, 5).long(), torch.ones(4, 5).bool()
+    text = Classification()
+    wrong = [
+        (split_batch, [x, *rest]) for rest in ([y], [mask, torch.eye(3)[y]], [mask, y.float()])
+    ]
+    wrong += [(lambda b: text.predict(None, b), b) for b in ({"ids": x}, [x, mask, x, x])]
+    for check, batch in wrong:
+        with pytest.raises(UserError, match=r"a batch is .* labels \(B,\)"):
+            check(batch)
+    for compute in (compute_cross_entropy, text._compute_error):
+        with pytest.raises(UserError, match="labels are 0 to 2: Target 3 is out of bounds"):
+            compute(torch.zeros(4, 3), y + 1)
+    assert Regression()._compute_error(torch.ones(4, 1), y).dtype == torch.float32
+    module = SequenceClassifier(2, 3, 5, 8, 2, 1).eval()
+    series = torch.ones(4, 5, 2)
+    assert torch.equal(module(series.double(), mask), module(series, mask))
 
 
 def test_molecules_of_a_csv_file(root: Path, capsys) -> None:

@@ -123,8 +123,7 @@ def test_the_encoding_of_a_file_does_not_change_its_reading(reader, encoding, tm
 
 
 STRANGE = [  # reader, content, its reading or sentence
-    ("csv_text", "text,label\nWell, I liked it,pos\n", "not 2: put quotes .*name all"),
-    ("csv_text", "text,label,,\na,b,,\nWell, I liked it,pos,\n", "line 3: 4 cells, not 2"),
+    ("csv_text", "text,label,,\na,b,,\nWell, I do,pos,\n", "3: 4 cells, not 2: put .*name all"),
     ("csv_text", "text,label,Unnamed: 2\na,b,\nWell, I do,b\n", "line 3: 3 cells, not 2"),
     ("csv_text", ",Unnamed: 0,label,text,\n0,0,b,a,\n", [["b", "a"]]),
     ("csv_text", 'text, label\n"a, b" , "pos"\nb,neg,,\n,\n', [["pos", "a, b"], ["neg", "b"]]),

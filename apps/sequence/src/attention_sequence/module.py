@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from attention_core.checks import check_probabilities, check_sizes
-from experiment_kit.errors import convert_user_errors
+from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.training.module import AttentionModule
 from torch import Tensor, nn
 from torchmetrics import MeanMetric
@@ -44,6 +44,20 @@ def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
     if given not in (None, default, length):
         raise ValueError(f"a kernel's length is that of the data, {length}: leave out {given}")
     return partial(kernel, length=length)
+
+
+def split_batch(batch: Batch) -> Batch:
+    """Return sequences, mask and labels; UserError for a batch of another form."""
+    if len(batch) != 3 or batch[2].ndim != 1 or batch[2].is_floating_point():
+        got = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in batch)
+        raise UserError(f"a batch is series or ids, mask, labels (B,) as whole numbers; got {got}")
+    return [batch[0], batch[1], batch[2].long()]
+
+
+def compute_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
+    """Compute the mean over the samples; UserError for a label out of range."""
+    with convert_user_errors(IndexError, prefix=f"labels are 0 to {logits.shape[1] - 1}: "):
+        return F.cross_entropy(logits, label)
 
 
 class SequenceClassifier(AttentionModule):
@@ -98,19 +112,21 @@ class SequenceClassifier(AttentionModule):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return logits (B, C)."""
-        with convert_user_errors(ValueError):  # a kernel that this data does not suit
+        x = x.to(self.dtype) if x.is_floating_point() else x.long()
+        # a kernel that this data does not suit, or an id that is not below num_features
+        with convert_user_errors(ValueError), convert_user_errors(IndexError, prefix="token ids: "):
             return self.model(x, mask)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the cross-entropy plus the penalties of the kernels."""
-        x, mask, label = batch
-        return self.compute_training_loss(lambda: F.cross_entropy(self(x, mask), label))
+        x, mask, label = split_batch(batch)
+        return self.compute_training_loss(lambda: compute_cross_entropy(self(x, mask), label))
 
     def _update_metrics(self, batch: Batch, stage: str) -> None:
-        x, mask, label = batch
+        x, mask, label = split_batch(batch)
         logits = self(x, mask).float()
+        self.loss[stage].update(compute_cross_entropy(logits, label), len(x))
         self.accuracy[stage].update(logits, label)
-        self.loss[stage].update(F.cross_entropy(logits, label), len(x))
         self.log(f"{stage}/loss", self.loss[stage])
         self.log(f"{stage}/accuracy", self.accuracy[stage], prog_bar=True)
 

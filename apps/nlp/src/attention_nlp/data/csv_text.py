@@ -16,8 +16,6 @@ from experiment_kit.run_files import warn_once
 from attention_nlp.data.base import LanguageData
 from attention_nlp.data.encoding import Example
 
-_MISSING = ("?", "na", "n/a", "#n/a", "nan", "none", "null")  # as spreadsheets and databases write
-
 
 class CsvText(LanguageData):
     """Texts of csv files in DATA_DIR, by the names of their columns, and their classes.
@@ -78,7 +76,8 @@ class CsvText(LanguageData):
         if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
-        if odd := [x for x in found if counts[x] == 1 or x.lower() in _MISSING]:
+        missing = ("?", "na", "n/a", "#n/a", "nan", "none", "null")
+        if odd := [x for x in found if counts[x] == 1 or x.lower() in missing]:
             named = ", ".join(f"{x!r} ({counts[x]} rows)" for x in odd[:5])
             warn_once(f"{self.file} has classes {named}: remove rows whose label is lost")
         with suppress(ValueError):  # half stars and 0.0 or 1.0 may be classes, many scores are not

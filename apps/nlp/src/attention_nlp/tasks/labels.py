@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from experiment_kit.errors import UserError, convert_user_errors
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, Metric, PearsonCorrCoef, SpearmanCorrCoef, classification
 from torchmetrics.utilities.data import dim_zero_cat
@@ -23,10 +24,10 @@ def split_by_length(batch: Batch, num_chunks: int) -> Iterator[tuple[Batch, floa
     >>> [(chunk[0].tolist(), fraction) for chunk, fraction in split_by_length(batch, 2)]
     [([[4]], 0.5), ([[1, 2, 3]], 0.5)]
     """
-    ids, valid_mask, types, target = batch
     if num_chunks == 1:
         yield batch, 1.0
         return
+    ids, valid_mask, types, target = batch
     lengths = valid_mask.sum(1)
     for rows in lengths.argsort().chunk(num_chunks):
         longest = int(lengths[rows].max())
@@ -89,7 +90,11 @@ class _TextTask(Task):
 
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Compute logits (B, C), or values (B, 1)."""
-        return call_backbone(model, *batch[:3]).logits
+        got = [getattr(x, "shape", x) for x in batch]  # x is a name in a dict
+        if [*map(len, got[:4])] not in ([2, 2, 2], [2, 2, 2, 1]):
+            raise UserError(f"a batch is ids, mask and types (B, N), labels (B,); got {got}")
+        with convert_user_errors(IndexError, prefix="token ids or max_length: "):
+            return call_backbone(model, batch[0].long(), *batch[1:3]).logits
 
     def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
         raise NotImplementedError
@@ -133,12 +138,15 @@ class Classification(_TextTask):
         }
 
     def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
-        return F.cross_entropy(logits, target)
+        if target.is_floating_point():
+            raise UserError(f"labels are whole numbers, not {target.dtype}")
+        with convert_user_errors(IndexError, prefix=f"labels are 0 to {logits.shape[1] - 1}: "):
+            return F.cross_entropy(logits, target.long())
 
     def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
         """Compare the most likely labels with the target."""
         logits, target = self.predict(model, batch).float(), batch[3]
-        metrics["loss"].update(F.cross_entropy(logits, target), len(target))
+        metrics["loss"].update(self._compute_error(logits, target), len(target))
         for name in ("accuracy", "f1", "matthews"):
             metrics[name].update(logits.argmax(-1), target)
 
@@ -162,7 +170,8 @@ class Regression(_TextTask):
         return {"spearman": Spearman(), "pearson": PearsonCorrCoef(), "loss": MeanMetric()}
 
     def _compute_error(self, logits: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(logits.squeeze(-1), target)
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        return F.mse_loss(logits.squeeze(-1).to(dtype), target.to(dtype))
 
     def update_metrics(self, metrics: Mapping[str, Any], model: nn.Module, batch: Batch) -> None:
         """Compare the numbers with the target."""

@@ -212,8 +212,7 @@ class UEA(SequenceData):
         if len(set(train.labels)) < 2:
             raise UserError(f"{train.path} has 1 class(es): classification takes two")
         if count := np.isin(train.labels, ("?", "nan", "NaN")).sum():
-            text = "series with a label ? or nan, which is learned as a class: remove them"
-            warn_once(f"{train.path} has {count} {text}")
+            warn_once(f"{train.path} has {count} series of a class ? or nan: remove them")
         return train
 
     @property

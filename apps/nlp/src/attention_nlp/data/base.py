@@ -240,7 +240,7 @@ class LanguageData(datamodule.SplitDataModule):
             if path.name.lower().removesuffix(".gz").endswith(_TABLES):
                 between = ", with a tab between its texts" * (count > 1)
                 raise UserError(f"{path} may have a header or labels: write a .txt file with one "
-                                f"sample a line{between}")  # fmt: skip
+                                f"sample a line, without quotes around it{between}")  # fmt: skip
             for number, line in enumerate(read_lines(path), 1):
                 if not line.strip():
                     continue

@@ -71,12 +71,10 @@ class Places:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
-    places: Places,
-    on_end: Callable[[Job, int], None],
+    jobs: Sequence[Job], places: Places, on_end: Callable[[Job, int], None],
     on_start: Callable[[Job], None] = lambda job: None,
     on_retry: Callable[[Job, int], None] = lambda job, status: None,
-) -> None:
+) -> None:  # fmt: skip
     """Run every job once there are places for its devices; call `on_end` with its status.
 
     A job that needs more places than exist runs alone. One that fails is run once more. One whose

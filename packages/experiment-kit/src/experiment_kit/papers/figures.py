@@ -286,11 +286,7 @@ def _measure_gain(
 
 # each takes models, or else the folder of results; then the width, and the options of the entry
 DRAWINGS: dict[str, Callable[..., Figure]] = {
-    "smoothing": draw_smoothing,
-    "power_error": draw_power_error,
-    "spectra": draw_spectra,
-    "cosines": draw_cosines,
-    "attention_maps": draw_attention_maps,
-    "depth": draw_depth,
+    "smoothing": draw_smoothing, "power_error": draw_power_error, "spectra": draw_spectra,
+    "cosines": draw_cosines, "attention_maps": draw_attention_maps, "depth": draw_depth,
     "gains": draw_gains,
-}
+}  # fmt: skip

@@ -259,12 +259,9 @@ def find_tolerance(
 
 
 def compare_estimate(
-    estimate: MeanDeviation,
-    printed: float,
-    tolerance: float,
-    higher_is_better: bool | None,
+    estimate: MeanDeviation, printed: float, tolerance: float, higher_is_better: bool | None,
     digits: int = 2,
-) -> tuple[str, str]:
+) -> tuple[str, str]:  # fmt: skip
     """Compare an estimate, rounded to the digits that are shown, with a printed value.
 
     It is `within` if the printed value plus or minus its tolerance meets Student's interval of the

@@ -186,14 +186,10 @@ class TableSpec:
         return [f"{key}-{source}" if key in others else key for key in self.rows]
 
     def list_cells(
-        self,
-        profile: str = PAPER,
-        protocol: str = PAPER,
-        seeds: Sequence[int] | None = None,
-        rows: Sequence[str] | None = None,
-        columns: Sequence[str] | None = None,
+        self, profile: str = PAPER, protocol: str = PAPER, seeds: Sequence[int] | None = None,
+        rows: Sequence[str] | None = None, columns: Sequence[str] | None = None,
         source: str = PAPER,
-    ) -> list[Cell]:
+    ) -> list[Cell]:  # fmt: skip
         """List the cells, all of one seed before the next; a cost has the first seed alone."""
         protocols = PAPER, NO_OVERLAY["protocol"], *list_overlays(self.app, "protocol")
         check_name(protocol, protocols, f"protocol of {self.table}")

@@ -19,12 +19,9 @@ ROW_KEYS = ("label", "method", "values", "std")
 
 
 def disambiguate_names(
-    names: Sequence[str],
-    facts: Sequence[Mapping[str, Any]],
-    form: str = "{0}, {1}={2}",
-    number: str = "{} ({})",
-    with_equal: bool = False,
-) -> list[str]:
+    names: Sequence[str], facts: Sequence[Mapping[str, Any]], form: str = "{0}, {1}={2}",
+    number: str = "{} ({})", with_equal: bool = False,
+) -> list[str]:  # fmt: skip
     """Add to each name the facts that differ among the rows that share it, or all of them."""
     found = list(names)
     for fact in dict.fromkeys(fact for row in facts for fact in row):

@@ -1,13 +1,15 @@
 """Methods side by side, from the files that their runs leave."""
 
 import json
+import math
 import re
+from dataclasses import replace
 
 import pytest
 from experiment_kit.commands import compare as launch
 from experiment_kit.errors import UserError
 from experiment_kit.launch.plan import Experiment
-from experiment_kit.pages.records import RunRecord, average_curves, read_scalars
+from experiment_kit.pages.records import RunRecord, average_curves, draw_figures, read_scalars
 
 from tests.kit.run_results import make_result, write_scalars
 
@@ -54,6 +56,7 @@ def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare,
     head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
     assert " ".join(head) == "method parameters loss accuracy HFC/LFC token cosine"
     assert launch.is_higher_better("test/answer_accuracy")  # which contains wer
+    assert not launch.is_higher_better("test/brier_score")
     numbers = "22,050,736 2 ± 0 0.625 ± 0.18 1 ± 0.71 0.25 ± 0"
     assert [" ".join(row) for row in rows] == [f"plain {numbers}", f"gfsa {numbers}"]
     page = tmp_path / "sequence/japanese_vowels-uea/compare.html"
@@ -66,6 +69,21 @@ def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare,
     assert len(links) == 8  # config and result of each run
     assert all((page.parent / link).is_file() for link in links)
     assert "<code>allpass" in html
+
+
+def test_a_mean_that_lacks_a_seed_says_so_and_no_method_is_the_best() -> None:
+    losses = {"plain": (0.2, 0.2, 0.2), "gfsa": (math.nan, 0.1, 0.1)}
+    runs = [
+        RunRecord(m, {"seed": s, "metrics": {"test/loss": x, "test/wer": [0.1, 0.2][m == "plain"]}})
+        for m, values in losses.items()
+        for s, x in enumerate(values)
+    ]
+    table = launch.tabulate_methods([*losses], runs, 3)
+    assert table.rows[1] == ["gfsa", "0.1 ± 0 (2 of 3)", "0.1 ± 0"]
+    assert table.best == [(1, 2)]
+    layer = {"response": [[1.0, 0.5]]}
+    *_, figure = draw_figures(["gfsa"], [replace(runs[-1], spectral=layer), runs[-2]], "")
+    assert figure.caption.endswith("No response of gfsa seed 1: spectral.json is missing.")
 
 
 @pytest.mark.usefixtures("unsaved")

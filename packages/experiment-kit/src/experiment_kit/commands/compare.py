@@ -23,10 +23,11 @@ from experiment_kit.run_files import is_finite, read_mapping
 
 OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
 _HIGHER = "accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall"
-_LOWER = "loss|error|perplexity|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # "answer" has wer
+_LOWER = "loss|error|perplexity|brier|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # "answer" has wer
 MARKED = (
     "Bold is best in its column, where a value's 95 % confidence interval (Student's t over two "
-    "seeds or more) overlaps that of no other method."
+    "seeds or more) overlaps that of no other method, and every mean has all seeds: (2 of 3) is "
+    "one without a seed that failed, or whose value is missing or not finite."
 )
 
 
@@ -125,7 +126,7 @@ def show_comparison(
     names = [*(getattr(first, kind) for kind in OVERLAYS), options.args]
     title = ", ".join(name for name in names if name not in ("", "validation"))
     methods = list(dict.fromkeys(e.name for e in runs))
-    results = tabulate_methods(methods, finished)
+    results = tabulate_methods(methods, finished, len({e.seed for e in runs}))
     tables.print_page_table(replace(results, label=title), console)
     path = runs[first].task_folder / page
     differing = records.compare_settings({r.label: r.config for r in finished if r.config})
@@ -143,8 +144,10 @@ def show_comparison(
     console.print(f"[bold]{escape(str(path))}[/] has the figures; logs: {escape(logs)}")
 
 
-def tabulate_methods(methods: Sequence[str], runs: Sequence[records.RunRecord]) -> tables.PageTable:
-    """Return a row of means for each method, the best of a column in bold."""
+def tabulate_methods(
+    methods: Sequence[str], runs: Sequence[records.RunRecord], num_seeds: int
+) -> tables.PageTable:
+    """Return a row of means for each method, the best of a column without gaps in bold."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for record in runs:
         for name, value in collect_numbers(record).items():
@@ -154,10 +157,12 @@ def tabulate_methods(methods: Sequence[str], runs: Sequence[records.RunRecord]) 
     for name, values in found.items():
         means = {method: tables.MeanDeviation.from_values(v) for method, v in values.items()}
         best = tables.find_best(means, is_higher_better(name))
-        marked += [(methods.index(best), len(rows[0]))] if best is not None else []
+        is_whole = all(len(seeds) == num_seeds for seeds in values.values())
+        marked += [(methods.index(best), len(rows[0]))] if best is not None and is_whole else []
         for method, row in zip(methods, rows, strict=True):
             seeds = values.get(method, [])
             deviation = f" ± {stdev(seeds):.2g}" if len(seeds) > 1 else ""
+            deviation += f" ({len(seeds)} of {num_seeds})" * (len(seeds) < num_seeds)
             text = f"{fmean(seeds):.4g}{deviation}" if seeds else tables.MISSING
             is_count = seeds and all(isinstance(value, int) for value in seeds)
             row.append(f"{seeds[0]:,}" if is_count else text)

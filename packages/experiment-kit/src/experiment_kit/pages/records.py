@@ -164,7 +164,9 @@ def _draw_figure(
 ) -> PageFigure:  # fmt: skip
     """Draw the averages over the runs of each method; the caption names those without the file."""
     found = {method: data for method, seeds in runs.items() if (data := average(seeds))}
-    absent = ", ".join(method for method in runs if method not in found)
+    lost = [record for seeds in runs.values() for record in seeds if not average([record])]
+    ends = (f" seed {r.result['seed']}" if r.label in found else "" for r in lost)
+    absent = ", ".join(dict.fromkeys(r.label + end for r, end in zip(lost, ends, strict=True)))
     missing = f"No {name} of {absent}: {file} is missing." if absent else ""
     if not found:
         return PageFigure(Markup(), missing)

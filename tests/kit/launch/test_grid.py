@@ -54,6 +54,7 @@ def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
     path.write_text("model.filter.K: [2, 3]\nmodel.layers: ['1:', ':']\n")
     own = {"model.filter.K": ["2", "3"], "model.layers": ["1:", ":"]}
     assert read_grid("sequence", str(path)) == own
+    assert read_grid("sequence", "a=2,2,3") == {"a": ["2", "3"]}
     named = read_grid("sequence", f"agf_lra {path}")
     assert named["model.kernel.K"] == ["2", "3", "4", "5"]
     assert own.items() <= named.items()

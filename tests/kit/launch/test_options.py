@@ -30,9 +30,13 @@ def nothing_starts(monkeypatch):
     ((*COMPARE, "--profile=../base"), "no profile '../base' in sequence; there are: "),
     (("train", "../apps/sequence"), "no app '../apps/sequence' is installed; there are: graph"),
     ((*COMPARE, "--args='"), "--args=': No closing quotation"),
-    ((*COMPARE, "--args=--seed_everything=5"), "--args has --seed_everything: name seeds by"),
+    ((*COMPARE, "--args=--seed_everything=5"), "--args has seed_everything: name seeds by"),
+    ((*COMPARE, "--args=-c {folder}/own.yaml"), "--args has seed_everything: name seeds by"),
+    ((*COMPARE, "--grid=seed_everything=1,2"), "--grid has seed_everything: name seeds by"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(command, sentence, tmp_path, read_error) -> None:
-    if command[0] != "train" and not any("folder" in argument for argument in command):
+    if command[0] != "train" and not any("--folder" in argument for argument in command):
         command += (f"--folder={tmp_path}",)
+    (tmp_path / "own.yaml").write_text("seed_everything: 5")
+    command = [argument.replace("{folder}", str(tmp_path)) for argument in command]
     assert sentence in read_error(run_allpass, *command)

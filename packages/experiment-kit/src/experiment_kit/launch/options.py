@@ -96,8 +96,7 @@ class ExperimentOptions:
             raise UserError(f"--recipe={self.recipe}: one recipe trains all methods: name one")
         with convert_user_errors(ValueError, prefix=f"--args={self.args}: "):
             extra = tuple(shlex.split(self.args))
-        if any(argument.startswith("--seed_everything") for argument in extra):
-            raise UserError("--args has --seed_everything: name seeds by --seeds")
+        has_seed = any(argument.startswith("--seed_everything") for argument in extra)
         methods = self.methods or overlays.read_defaults(self.app)["methods"]
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
         names |= {"method": methods[-1], "protocol": self.protocol}
@@ -107,7 +106,12 @@ class ExperimentOptions:
             seeds = overlays.choose_seeds(self.app, [0], method=methods[-1], **chosen)
         check_seeds(seeds)
         pairs = product(seeds, methods)
-        return [Experiment(app=self.app, method=m, seed=s, args=extra, **chosen) for s, m in pairs]
+        own = {"app": self.app, "args": extra, **chosen}
+        found = [Experiment(method=method, seed=seed, **own) for seed, method in pairs]
+        files = found[0].own_settings if self.seeds is None else ()
+        if has_seed or any("seed_everything" in settings for settings in files):
+            raise UserError("--args has seed_everything: name seeds by --seeds")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +158,10 @@ def read_grid(app: str, text: str) -> Grid:
         if both := grid.keys() & found.keys():
             raise UserError(f"--grid has {min(both)} twice: name each option once")
         for name, listed in found.items():
-            grid[name] = [x if isinstance(x, str) else json.dumps(x) for x in listed]
+            texts = (x if isinstance(x, str) else json.dumps(x) for x in listed)
+            grid[name] = [*dict.fromkeys(texts)]
+    if "seed_everything" in grid:
+        raise UserError("--grid has seed_everything: name seeds by --seeds")
     return grid
 
 

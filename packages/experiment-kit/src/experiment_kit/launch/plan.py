@@ -1,5 +1,6 @@
 """Experiments by name: the config and the run of each, by parsing alone; finished runs."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -12,7 +13,7 @@ from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI
-from experiment_kit.app_files import PREFIX, list_apps, read_option
+from experiment_kit.app_files import PREFIX, list_apps, read_option, read_settings
 from experiment_kit.errors import UserError, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.parsing import restrict_classes
@@ -64,6 +65,12 @@ class Experiment:
     def is_trained(self) -> bool:
         """True where it needs a trained model; the cost of a model does not."""
         return self.source != "efficiency"
+
+    @property
+    def own_settings(self) -> list[dict[str, Any]]:
+        """The settings in the files that its arguments name by `-c`."""
+        files = re.findall(r"(?:^|\0)(?:-c|--config)[=\0]([^\0]+)", "\0".join(self.args))
+        return [read_settings(path.resolve()) for path in map(Path, files) if path.is_file()]
 
     def is_measured_by(self, report: Mapping[str, Any]) -> bool:
         """Return True for a measurement with the options of this experiment, if it has any."""

@@ -118,7 +118,9 @@ def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsy
     assert "compare.html is not written: Read-only file system" in shown
 
 
-def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, capsys) -> None:
+def test_settings_of_an_own_recipe_are_printed_before_anything_trains(
+    compare, capsys, tmp_path
+) -> None:
     names = {"data": "imagenet_1k", "backbone": "deit_small_24", "seeds": [0]}
     compare("plain", "gfsa", app="vision", dry_run=True, **names)
     text = capsys.readouterr().out
@@ -126,9 +128,10 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(compare, c
     assert re.search(r"plain +model.global_batch +1024 +512", text)
     with pytest.raises(UserError, match="imagenet_1k is not here: "):
         compare("plain", app="vision", **names)
-    own = {"args": ("--data.init_args.file=mine.csv",)}  # which the run itself looks for
-    own |= {"app": "nlp", "data": "csv_text", "backbone": "minilm", "method": "plain"}
-    launch.refuse_absent_data([Experiment(**own)])
+    own = {"app": "nlp", "data": "csv_text", "backbone": "minilm", "method": "plain"}
+    (tmp_path / "own.yaml").write_text("data: {init_args: {file: mine.csv}}")
+    for args in (["--data.init_args.file=a"], ["--data=a.B"], ["-c", f"{tmp_path}/own.yaml"]):
+        launch.refuse_absent_data([Experiment(args=tuple(args), **own)])  # the run itself looks
     with pytest.raises(UserError, match="--recipe=a,b: one recipe trains all methods: name one"):
         compare("plain", recipe="a,b")
 

@@ -48,12 +48,12 @@ class SearchCommand:
             run.write_result(make_result(run, experiment, metrics=metrics))
         return 0
 
-    def __call__(self, *arguments, folder="runs"):
+    def __call__(self, *arguments, folder="my runs"):
         command = ["search", "sequence", "--data=japanese_vowels", "--profile=small"]
         command += [f"--folder={self.folder / folder}", "--methods=[agf]", "--jobs=2"]
         run_allpass(*command, *arguments)
 
-    def find_study(self, folder="runs"):
+    def find_study(self, folder="my runs"):
         return next((self.folder / folder).glob("sequence/japanese_vowels-uea/search/agf-*/"))
 
 
@@ -96,12 +96,14 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     study = search.find_study()
     text = (study / "chosen.yaml").read_text()
     assert yaml.safe_load(text) == {"model": {"kernel": {"init_args": {"K": 4, "gamma": 0.01}}}}
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"""ARGS="-c '{study / "chosen.yaml"}'\"""" in shown
     chosen = "Chosen: agf K=4 gamma=0.01, val/score 1, the best of 12 trials; seeds 0, 1; protocol"
     assert f"# {chosen} validation." in text
-    assert chosen in " ".join(capsys.readouterr().out.split())
+    assert chosen in shown
     args = ("-c", str(study / "chosen.yaml"))
     named = Experiment(method="agf", protocol="validation", args=args, **NAMES)
-    (run,) = plan_runs([named], str(search.folder / "runs")).values()
+    (run,) = plan_runs([named], str(search.folder / "my runs")).values()
     assert run.read_result()["metrics"]["val/score"] == 1
 
 
@@ -128,7 +130,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
     search.left = math.inf
     search(GRID, f"--trials={trials}")
     assert [folder.name for folder in search.trained] == whole
-    chosen = [search.find_study(f) / "chosen.yaml" for f in ("whole", "runs")]
+    chosen = [search.find_study(f) / "chosen.yaml" for f in ("whole", "my runs")]
     assert chosen[0].read_text() == chosen[1].read_text()
 
 

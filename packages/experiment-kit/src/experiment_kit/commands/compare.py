@@ -86,10 +86,11 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
 
 
 def refuse_absent_data(experiments: Sequence[Experiment]) -> None:
-    """Raise UserError where the data is not here, unless an argument says where it is."""
-    place = re.compile(r"--data\.\S*(dir|file|folder|index|class_path|dataset_name)\b")
-    experiments = [e for e in experiments if not place.search(" ".join(e.args))]
-    for (_, data), reason in find_absent_data(experiments).items():
+    """Raise UserError where the data is not here, unless an argument says where or what it is."""
+    place = re.compile(r"--data(=|\.\S*(dir|file|folder|index|class_path|dataset_name)\b)")
+    named = [e for e in experiments if not place.search(" ".join(e.args))]
+    named = [e for e in named if not any("data" in own for own in e.own_settings)]
+    for (_, data), reason in find_absent_data(named).items():
         raise UserError(f"{data} is not here: {reason}")
 
 

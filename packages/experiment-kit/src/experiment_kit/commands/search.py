@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import random
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ def search_grid(
         print_plan(plan_runs(expand_grid(experiments, space), chosen.folder), chosen)
         return
     make_folders(folder=chosen.folder)
-    refuse_absent_data(experiments)
+    refuse_absent_data(expand_grid(experiments, space))
     failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
@@ -224,4 +225,5 @@ class Search:
             set_option(values, path, read_option(config, path))
         text = yaml.safe_dump(values, sort_keys=False)
         write_atomically(overlay, f"# {sentence}\n{text}")
-        console.print(escape(f"{sentence} {overlay} sets it: ARGS='-c {overlay}'"), soft_wrap=True)
+        own = f'ARGS="-c {shlex.quote(str(overlay))}"'
+        console.print(escape(f"{sentence} {overlay} sets it: {own}"), soft_wrap=True)

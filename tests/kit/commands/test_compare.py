@@ -73,13 +73,10 @@ def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare,
 
 def test_a_mean_that_lacks_a_seed_says_so_and_no_method_is_the_best() -> None:
     losses = {"plain": (0.2, 0.2, 0.2), "gfsa": (math.nan, 0.1, 0.1)}
-    runs = [
-        RunRecord(m, {"seed": s, "metrics": {"test/loss": x, "test/wer": [0.1, 0.2][m == "plain"]}})
-        for m, values in losses.items()
-        for s, x in enumerate(values)
-    ]
+    runs = [RunRecord(m, {"seed": s, "metrics": {"test/loss": x, "test/wer": len(m) / 8}})
+            for m, values in losses.items() for s, x in enumerate(values)]  # fmt: skip
     table = launch.tabulate_methods([*losses], runs, 3)
-    assert table.rows[1] == ["gfsa", "0.1 ± 0 (2 of 3)", "0.1 ± 0"]
+    assert table.rows[1] == ["gfsa", "0.1 ± 0 (2 of 3)", "0.5 ± 0"]
     assert table.best == [(1, 2)]
     layer = {"response": [[1.0, 0.5]]}
     *_, figure = draw_figures(["gfsa"], [replace(runs[-1], spectral=layer), runs[-2]], "")
@@ -118,9 +115,7 @@ def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsy
     assert "compare.html is not written: Read-only file system" in shown
 
 
-def test_settings_of_an_own_recipe_are_printed_before_anything_trains(
-    compare, capsys, tmp_path
-) -> None:
+def test_settings_of_an_own_recipe_are_printed_before_training(compare, capsys, tmp_path) -> None:
     names = {"data": "imagenet_1k", "backbone": "deit_small_24", "seeds": [0]}
     compare("plain", "gfsa", app="vision", dry_run=True, **names)
     text = capsys.readouterr().out
@@ -132,6 +127,8 @@ def test_settings_of_an_own_recipe_are_printed_before_anything_trains(
     (tmp_path / "own.yaml").write_text("data: {init_args: {file: mine.csv}}")
     for args in (["--data.init_args.file=a"], ["--data=a.B"], ["-c", f"{tmp_path}/own.yaml"]):
         launch.refuse_absent_data([Experiment(args=tuple(args), **own)])  # the run itself looks
+    compare("plain", "gfsa", dry_run=True, args="--model.filter=attention_core.AttnScale")
+    assert "plain and gfsa are one run, " in capsys.readouterr().err
     with pytest.raises(UserError, match="--recipe=a,b: one recipe trains all methods: name one"):
         compare("plain", recipe="a,b")
 

@@ -21,7 +21,6 @@ from experiment_kit.pages import records, tables
 from experiment_kit.run import Run
 from experiment_kit.run_files import is_finite, read_mapping
 
-OVERLAYS = ("data", "backbone", "recipe", "profile", "protocol")
 _HIGHER = "accuracy|score|f1|matthews|pearson|spearman|auroc|precision|recall"
 _LOWER = "loss|error|perplexity|brier|(?<![a-z])(wer|cer|mae|bits)(?![a-z])"  # "answer" has wer
 MARKED = (
@@ -73,6 +72,11 @@ def run_comparison(chosen: ComparisonOptions, grid: str = "") -> None:
     if own.rows:
         console.print(own.note, markup=False)
         tables.print_page_table(own, console)
+    first = {e.name: run for e, run in runs.items() if e.seed == experiments[0].seed}
+    for run in dict.fromkeys(first.values()):
+        if len(names := [name for name in first if first[name] == run]) > 1:
+            reason = f"{run.folder}: an option or the grid replaces what tells them apart"
+            print(f"warning: {' and '.join(names)} are one run, {reason}", file=sys.stderr)
     if chosen.dry_run:
         print_plan(runs, chosen)
         return
@@ -124,7 +128,7 @@ def show_comparison(
     ]
     if not finished:
         raise NothingMeasuredError(f"no run finished: see {runs[first].folder}/log.txt")
-    names = [*(getattr(first, kind) for kind in OVERLAYS), options.args]
+    names = first.data, first.backbone, first.recipe, first.profile, first.protocol, options.args
     title = ", ".join(name for name in names if name not in ("", "validation"))
     methods = list(dict.fromkeys(e.name for e in runs))
     results = tabulate_methods(methods, finished, len({e.seed for e in runs}))
@@ -184,8 +188,7 @@ def collect_numbers(record: records.RunRecord) -> dict[str, float]:
     numbers = {"parameters": record.result.get("parameters")}
     times = {name: value for name, value in metrics if name.startswith("time/")}
     numbers |= {n.removeprefix("test/"): value for n, value in metrics if n not in times}
-    if depth := record.spectral.get("depth"):
-        last = depth[-1]
-        numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
+    last = (record.spectral.get("depth") or [{}])[-1]
+    numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
     numbers |= times
     return {name: value for name, value in numbers.items() if is_finite(value)}

@@ -124,6 +124,7 @@ def test_figures_of_a_paper_are_drawn_or_said_to_be_missing(tmp_path, capsys):
     (["agf-x-1"], "There is no figure or paper named 'agf-x-1'"),
     (["gfsa-6"], "docs/figures.md has the others"),
     (["gfsa-2", "--folder={folder}"], "gfsa-2 cannot be drawn: no run of vision"),
+    (["gfsa-2", "--model=hf:a/none,hf:b/none"], "transformers cannot load a/none"),
     (["gfsa-1", "--model=timm:a"], "gfsa-1 cannot be drawn: it shows no model"),
     (["gfsa-1", "--width=-1"], "width: Not of type PositiveFloat: -1 does not conform"),
     (["gfsa", "--out=gains.svg"], "--out=gains.svg is one file: name a folder for 5 figures"),

@@ -117,9 +117,10 @@ def diagnose_models(
 
 def name_page(models: Sequence[str], out: str) -> Path:
     """Return the file of a page; UserError for a folder, and for the tables beside a page."""
-    file = re.sub(r"[^A-Za-z0-9.]+", "-", "_".join(models)).strip("-")
-    if len(file) > 120:
-        file = f"{file[:109]}-{hashlib.sha256(','.join(models).encode()).hexdigest()[:10]}"
+    file = re.sub(r"(?:[^\w.]|_)+", "-", "_".join(models)).strip("-")
+    if len(short := file.encode()) > 120:
+        digest = hashlib.sha256(",".join(models).encode()).hexdigest()[:10]
+        file = f"{short[:109].decode(errors='ignore')}-{digest}"
     path = Path(out or f"runs/diagnosis/{file}.html")
     if path.is_dir() or path.suffix in (".csv", ".json"):
         raise UserError(f"--out={out} is no file for a page: name one, such as page.html")
@@ -182,5 +183,5 @@ def _attach_each(
             else:
                 slot = "tokens" if mechanism in _TOKENS else "filter"
                 attach(network, **{slot: made}, where=where)
-        yield f"{name} + {Path(mechanism).stem}", network
+        yield f"{name} + {'-'.join(Path(mechanism).parts[-2:])}", network
         attention_core.detach(network)

@@ -78,10 +78,10 @@ def collect_models(
     entry: FigureEntry, names: Sequence[str], backbone: str, folder: Path, trust: list[str] | str
 ) -> tuple[dict[str, DrawnModel], list[str]]:
     """Load the named models, or else the runs of a figure in a folder; return notes on them."""
-    named, notes = {}, []
-    for name in names:
-        kind, _, place = name.partition(":")
-        named["/".join(Path(place).parts[-2 if kind == "run" else -1 :])] = name
+    notes: list[str] = []
+    paths = [(Path(name.partition(":")[2]).parts, name.startswith("run:")) for name in names]
+    ends = ["/".join(parts[-2 if is_run else -1 :]) for parts, is_run in paths]
+    named = dict(zip(ends if len({*ends}) == len(names) else names, names, strict=True))
     for group in () if names else entry.groups:
         runs, missing = find_runs(group, folder)
         named |= {label: f"run:{path}" for label, path in runs.items()}

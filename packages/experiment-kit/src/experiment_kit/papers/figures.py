@@ -86,9 +86,8 @@ def find_runs(group: RunGroup, folder: Path) -> tuple[dict[str, Path], list[str]
     The runs are those of the printed setting, else of the setting with the most methods. Of several
     seeds the lowest is taken.
     """
-    results = {run: try_read(run.read_result) for run in Run.find_all(folder, group.app)
-               if run.has_result}  # fmt: skip
-    known = {run: result for run, result in results.items() if result}
+    known = {run: result for run in Run.find_all(folder, group.app)
+             if run.has_result and (result := try_read(run.read_result))}  # fmt: skip
     found: dict[tuple[str, str, str], dict[str, Path]] = defaultdict(dict)
     for run, result in sorted(known.items(), key=lambda pair: -pair[1]["seed"]):
         if result["method"] in group.methods:

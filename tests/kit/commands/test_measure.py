@@ -26,6 +26,9 @@ def app(monkeypatch):
 
 
 def test_efficiency_is_written_into_the_folder_of_the_run(tmp_path, capsys, app) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        measure.run_efficiency(["--help"])
+    assert "--repeats REPEATS" in capsys.readouterr().out
     options = ["tiny", *arguments(tmp_path, GFSA), "--device=cpu", "--repeats=1"]
     measure.run_efficiency([*options, "--batch_size=3"])
     (path,) = tmp_path.rglob("efficiency.json")

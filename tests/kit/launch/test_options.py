@@ -28,7 +28,7 @@ def nothing_starts(monkeypatch):
     ((*TABLE, "--folder=/dev/null"), "cannot use /dev/null: File exists"),
     (("table", "agf-table-99"), "There is no table named 'agf-table-99' (did you mean"),
     ((*COMPARE, "--profile=../base"), "no profile '../base' in sequence; there are: "),
-    (("train", "../apps/sequence"), "no app '../apps/sequence' is installed; there are: graph"),
+    (("train", "../apps/sequence"), "no installed app named '../apps/sequence' (did you "),
     ((*COMPARE, "--args='"), "--args=': No closing quotation"),
     ((*COMPARE, "--args=--seed_everything=5"), "--args has seed_everything: name seeds by"),
     ((*COMPARE, "--args=-c {folder}/own.yaml"), "--args has seed_everything: name seeds by"),

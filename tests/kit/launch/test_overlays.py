@@ -54,7 +54,7 @@ def test_settings_and_recipes_may_depend_on_backbone_and_method(tmp_path, monkey
 @pytest.mark.parametrize(("app", "chosen", "message"), [
     ("sequence", {"method": "gsfa"}, r"no method 'gsfa' in sequence \(did you mean gfsa\?\); "),
     ("sequence", {"data": "jv"}, "no data 'jv' in sequence; there are: basic_motions"),
-    ("video", {}, r"no app 'video'.*there are: .*sequence"),
+    ("video", {}, r"no installed app named .video.*allowed: .*sequence"),
 ])  # fmt: skip
 def test_an_unknown_name_is_answered_with_those_that_exist(app, chosen, message) -> None:
     with pytest.raises(UserError, match=message):

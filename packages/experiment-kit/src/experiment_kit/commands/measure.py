@@ -2,6 +2,7 @@
 
 allpass efficiency <app> ... [--device --batch_size --precision --repeats]
 allpass eigenvalues <app> ... [--samples=8|all] [--epoch=best|last]
+attention-<app> fit --help lists the other options.
 """
 
 import argparse
@@ -121,12 +122,13 @@ def _parse_options(
     args: Sequence[str], options: dict[str, dict[str, Any]]
 ) -> tuple[AppSpec, argparse.Namespace, list[str]]:
     """Return the app, which comes first, the options of a command, and the arguments of `fit`."""
-    if not args:
-        raise UserError("name an app: graph, nlp, sequence, speech or vision")
-    parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False, add_help=False)
+    parser = argparse.ArgumentParser(usage=__doc__, allow_abbrev=False, exit_on_error=False)
     for name, settings in options.items():
         parser.add_argument(f"--{name}", **settings)
-    return load_app(args[0]), *parser.parse_known_args(args[1:])
+    chosen, rest = parser.parse_known_args(args)
+    if not rest:
+        raise UserError("name an app: graph, nlp, sequence, speech or vision")
+    return load_app(rest[0]), chosen, rest[1:]
 
 
 def _write_report(cli: AppCLI, name: str, report: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiment_kit import app_files
 from experiment_kit.app_files import PREFIX, match_rows
-from experiment_kit.errors import UserError, suggest_name
+from experiment_kit.errors import UserError, check_name, suggest_name
 
 KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
@@ -29,8 +29,7 @@ def read_overlay(app: str, kind: str, name: str) -> app_files.Settings:
     found = app_files.find_config(PREFIX + app, f"{kind}/{name}" if kind else name)
     if found is not None:
         return found
-    if app not in (apps := app_files.list_apps()):
-        raise UserError(f"no app {app!r} is installed; there are: {', '.join(apps)}")
+    check_name(app, app_files.list_apps(), "installed app")
     none = {NO_OVERLAY[kind]} if kind in NO_OVERLAY else set()
     if kind == "data" and "." in name:
         raise UserError(f"a class of your own is for attention-{app} fit -c base --data={name}")

@@ -13,8 +13,8 @@ from lightning.pytorch import seed_everything
 
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI
-from experiment_kit.app_files import PREFIX, list_apps, read_option, read_settings
-from experiment_kit.errors import UserError, import_library
+from experiment_kit.app_files import PREFIX, find_app_folder, list_apps, read_option, read_settings
+from experiment_kit.errors import UserError, check_name, import_library
 from experiment_kit.launch.overlays import KINDS, overlay_arguments, read_overlay
 from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
@@ -156,6 +156,7 @@ def set_option(config: dict[str, Any], option: str, value: Any) -> None:
 
 def load_app(name: str) -> AppSpec:
     """Import the description of an app; raises UserError if it is not installed."""
+    check_name(name, [name] if find_app_folder(name) else list_apps(), "installed app")
     return import_library(PREFIX + name, f"attention-{name}").APP
 
 

@@ -42,6 +42,7 @@ def write_run(folder, seed=0, name="one"):
 
 @pytest.mark.parametrize(("changes", "options", "sentence"), [
     ({"name": "two"}, (), "other samples: data.init_args.dataset_name is 'one' and 'two'"),
+    ({}, (f"--out={__file__}",), " is there, and no file of disagreements: name another"),
     ({"seed": 1}, ("--split=val",), "seed_everything is 0 and 1"),
 ])  # fmt: skip
 def test_runs_with_other_data_are_refused(changes, options, sentence, tmp_path, read_error) -> None:

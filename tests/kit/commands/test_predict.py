@@ -11,16 +11,16 @@ from tests.processes import run_allpass
     (("{folder}",), "--files=[] names none: name at least one file"),
     (("{folder}", "{folder}/none"), "/none is not a file"),
     (("{folder}", "{folder}/a"), " is the folder of no finished run"),
+    (("{folder}", "{folder}/a", "--out={folder}/b"), " is the folder of no finished run"),
+    (("{folder}", "{folder}/b", "--out={folder}/a"), "/a is there, and no file of predictions"),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, tmp_path, read_error) -> None:
     (tmp_path / "a").write_text("text")
+    (tmp_path / "b").write_text("name,value")
     given = [argument.format(folder=tmp_path) for argument in arguments]
     assert sentence in read_error(run_allpass, "predict", *given)
 
 
 def test_a_single_logit_is_a_number() -> None:
-    assert [*list_rows(["a", "b"], [torch.tensor([[0.5], [2.0]])], ())] == [
-        ("name", "value"),
-        ("a", 0.5),
-        ("b", 2.0),
-    ]
+    found = [*list_rows(["a", "b"], [torch.tensor([[0.5], [2.0]])], ())]
+    assert found == [("name", "value"), ("a", 0.5), ("b", 2.0)]

@@ -50,6 +50,8 @@ def list_disagreements(
         a, b = (read_option(config, key) for config in configs)
         if a != b:
             raise UserError(f"the runs have other samples: {key} is {a!r} and {b!r}")
+    if out and Path(out).exists() and not Path(out).read_bytes().startswith(b"sample,"):
+        raise UserError(f"--out={out} is there, and no file of disagreements: name another file")
     first, second = (answer_split(folder, split, trust) for folder in folders)
     if [line[1] for line in first] != [line[1] for line in second]:
         raise UserError(f"the runs have other samples in {split}: their targets differ")

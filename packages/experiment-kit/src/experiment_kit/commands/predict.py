@@ -32,7 +32,7 @@ def predict_files(
     for path in map(Path, files):
         if not path.is_file():
             raise UserError(f"{path} is not a file")
-    if Path(out).exists() and (Path(out).suffix != ".csv" or out in files):
+    if Path(out).exists() and (out in files or not Path(out).read_bytes().startswith(b"name,")):
         raise UserError(f"--out={out} is there, and no file of predictions: name another file")
     folder = Path(run)
     model, data = load_best_epoch(folder, trust)

@@ -25,6 +25,7 @@ def test_the_flops_of_a_run_are_those_of_its_samples(config, tmp_path) -> None:
     assert found == {SERIES: 6.0 * macs * samples}
     (name,) = json.loads((tmp_path / "macs.json").read_text())
     assert name.startswith("sequence ")
+    assert find_flops({SERIES: config}, tmp_path / "macs.json", Console(quiet=True)) == found
 
 
 @pytest.mark.parametrize(("trainer", "samples"), [

@@ -35,6 +35,7 @@ COMMANDS = {  # the module, the function in it, and its help
     "efficiency": ("commands.measure", "run_efficiency", "measure the cost of a model"),
     "eigenvalues": ("commands.measure", "run_eigenvalues", "measure eigenvalues of a run"),
 }  # fmt: skip
+VALUES = ("true", "false", "commands")  # that a flag may have
 FOR_APPS = ("efficiency", "eigenvalues")  # their arguments are those of an app's `fit`
 
 
@@ -81,7 +82,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     for argument in environment.expand_home(arguments):  # `--name value` becomes `--name=value`
         is_value = not re.match(r"-[a-zA-Z-]", argument)
         is_name = bool(given) and re.fullmatch(r"--[\w.]+\+?", given[-1])
-        if is_value and is_name and (given[-1] not in flags or argument in ("true", "false")):
+        if is_value and is_name and (given[-1] not in flags or argument in VALUES):
             given[-1] += f"={argument}"
         else:
             given.append(argument)

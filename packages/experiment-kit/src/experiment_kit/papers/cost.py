@@ -5,6 +5,7 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from pydoc import locate
@@ -86,7 +87,8 @@ def find_flops(
         for name, e in track(new.items(), "counting", console=console, transient=True):
             known[name] = count_sample_macs(e.app, configs[e])
     finally:  # an interrupt keeps what is counted
-        write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
+        with suppress(OSError):  # a disk that cannot be written
+            write_atomically(path, json.dumps(known, indent=1, sort_keys=True) + "\n")
     macs = {e: known[name] or math.nan for e, name in names.items()}
     samples = {e: count_trained_samples(e, config) or math.nan for e, config in configs.items()}
     return {e: 2.0 * PASSES * macs[e] * samples[e] for e in configs}

@@ -32,13 +32,11 @@ def test_every_value_is_a_run_of_the_methods_that_have_the_option() -> None:
 
 def test_several_grids_multiply_and_a_value_may_be_a_list() -> None:
     found = expand("model.filter.K=2,3 model.filter.learn=[wK],[w0,wK]", methods=["gfsa"])
-    learned = [e.name for e in found]
-    names = '["wK"]', '["w0", "wK"]'
-    assert learned == [f"gfsa K={K} learn={learn}" for K in (2, 3) for learn in names]
+    names = [f"gfsa K={K} learn={x}" for K in (2, 3) for x in ('["wK"]', '["w0", "wK"]')]
+    assert [e.name for e in found] == names
     found = expand("model.filter.K=2,3 model.dropout=0.1,0.2")
-    assert [e.name for e in found if "gfsa" not in e.name] == [
-        f"{method} dropout={p}" for method in ("plain", "featscale") for p in (0.1, 0.2)
-    ]
+    others = [f"{method} dropout={p}" for method in ("plain", "featscale") for p in (0.1, 0.2)]
+    assert [e.name for e in found if "gfsa" not in e.name] == others
     assert len(found) == 2 + 4 + 2
 
 

@@ -96,7 +96,6 @@ class ExperimentOptions:
             raise UserError(f"--recipe={self.recipe}: one recipe trains all methods: name one")
         with convert_user_errors(ValueError, prefix=f"--args={self.args}: "):
             extra = tuple(shlex.split(self.args))
-        has_seed = any(argument.startswith("--seed_everything") for argument in extra)
         methods = self.methods or overlays.read_defaults(self.app)["methods"]
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
         names |= {"method": methods[-1], "protocol": self.protocol}
@@ -108,8 +107,8 @@ class ExperimentOptions:
         pairs = product(seeds, methods)
         own = {"app": self.app, "args": extra, **chosen}
         found = [Experiment(method=method, seed=seed, **own) for seed, method in pairs]
-        files = found[0].own_settings if self.seeds is None else ()
-        if has_seed or any("seed_everything" in settings for settings in files):
+        given = {argument.partition("=")[0].lstrip("-") for argument in extra}
+        if "seed_everything" in given.union(*found[0].own_settings if self.seeds is None else ()):
             raise UserError("--args has seed_everything: name seeds by --seeds")
         return found
 

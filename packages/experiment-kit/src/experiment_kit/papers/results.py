@@ -29,11 +29,8 @@ EXACT = {"parameters", "multiply_adds"}  # costs that are counted, alike on ever
 
 # a line: `value` is in the paper's unit, `run` the hash of the config, `commit` that of the code;
 # `weights_source` says where training started, "random" or "pretrained: <name>", where rows differ
-TYPES = {
-    **dict.fromkeys(CELL, str),
-    **{"seed": int, "value": float, "run": str, "commit": str, "weights_source": str},
-}
-COLUMNS = [*TYPES]
+COLUMNS = [*CELL, "seed", "value", "run", "commit", "weights_source"]
+TYPES = {**dict.fromkeys(COLUMNS, str), "seed": int, "value": float}
 Measurement = dict[str, Any]  # a line
 
 
@@ -201,10 +198,8 @@ def add_measurements(
     digits = new["column"].map(spec.decimals) + EXTRA_DECIMALS  # as they are written
     new["value"] = [*map(round, new["value"], digits)]
     frame = pd.concat([old, new]).drop_duplicates([*CELL, "seed"], keep="last")
-    ranks = {
-        "row": {name: i for i, name in enumerate(spec.labels)},
-        "column": {name: i for i, name in enumerate(spec.paper.columns)},
-    }
+    orders = {"row": spec.labels, "column": spec.paper.columns}
+    ranks = {kind: {name: i for i, name in enumerate(order)} for kind, order in orders.items()}
 
     def rank(names: pd.Series) -> pd.Series:
         return names.map(ranks[names.name]) if names.name in ranks else names

@@ -90,8 +90,7 @@ def test_texts_become_a_table_a_verdict_and_a_page(folder, tmp_path, capsys) -> 
 def test_pages_of_several_models_have_names_of_their_own() -> None:
     pages = {name_page([f"run:{'a' * 90}", f"run:{'a' * 90}/{last}"], "") for last in "bc"}
     pages |= {name_page([f"hf:{name}"], "") for name in ("müller", "möller", "模" * 99)}
-    assert len(pages) == 5
-    assert max(len(page.name.encode()) for page in pages) < 130
+    assert len([page for page in pages if len(page.name.encode()) < 130]) == 5
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -41,10 +41,9 @@ def test_several_grids_multiply_and_a_value_may_be_a_list() -> None:
 
 
 def test_a_value_that_is_the_default_is_the_run_of_the_default() -> None:
-    plain, first, _ = expand("model.filter.K=3,4", methods=["plain", "gfsa"])
+    _, first, _ = expand("model.filter.K=3,4", methods=["plain", "gfsa"])
     (default,) = make_experiments(methods=["gfsa"])
-    runs = plan_runs([plain, first, default])
-    assert runs[first] == runs[default]
+    assert len({*plan_runs([first, default]).values()}) == 1
 
 
 def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:

@@ -106,25 +106,23 @@ def find_positions(model: nn.Module, position: Position) -> list[list[tuple[nn.M
     return found
 
 
-def insert_tokens(
-    tokens: nn.Module, module: nn.Module, point: HookPoint, position: Position
-) -> None:
-    """Call `tokens` at a hook point, with the mask (B, N) of valid tokens if the host has one."""
+def insert_tokens(part: nn.Module, module: nn.Module, point: HookPoint, position: Position) -> None:
+    """Call `part` at a hook point, with the mask (B, N) of valid tokens if the host has one."""
     target: Any = module.get_submodule(point.target)
-    target.tokens, target.tokens_position = tokens, position
+    target.tokens, target.tokens_position = part, position
     if point.before:
         hook = target.register_forward_pre_hook(_replace_input)
     else:
         hook = target.register_forward_hook(_replace_output)
     target.tokens_hooks = [*getattr(target, "tokens_hooks", []), hook]
-    if point.attention is not None and not isinstance(tokens, LayerScale):
+    if point.attention is not None and not isinstance(part, LayerScale):
         attention = module.get_submodule(point.attention)
         args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
         if not {*MASK_ARGS} & {*args}:  # an older timm, without masks
             return
         # each call finds its own modules: nn.DataParallel calls several copies at once, which
         # share what a hook holds
-        record = partial(_record_mask, args, type(tokens).__name__, position)
+        record = partial(_record_mask, args, type(part).__name__, position)
         target.tokens_hooks += [
             module.register_forward_pre_hook(partial(_link_attention, point)),
             # not the model's first mask: a recomputed (checkpointed) layer records its own again

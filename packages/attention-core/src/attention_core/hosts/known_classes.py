@@ -111,15 +111,13 @@ xlm_roberta.XLMRobertaSdpaSelfAttention xlm_roberta.XLMRobertaSelfAttention
 KERNEL_CLASSES = ("timm.layers.attention.AttentionRope", "timm.models.eva.EvaAttention")
 
 
-def _list_classes(
-    package: str, names: str, others: Mapping[str, KnownClass]
-) -> dict[str, KnownClass]:
+def _list_classes(home: str, names: str, others: Mapping[str, KnownClass]) -> dict[str, KnownClass]:
     """Return known classes by their import paths; those of `names` have one square map."""
     found = {}
     for name, known in {**dict.fromkeys(names.split(), _ONE_MAP), **others}.items():
         model, *modules, made = name.split(".")
-        modules = modules or ([f"modeling_{model}"] if package.startswith("transformers") else [])
-        found[".".join([package, model, *modules, made])] = known
+        modules = modules or ([f"modeling_{model}"] if home.startswith("transformers") else [])
+        found[".".join([home, model, *modules, made])] = known
     return found
 
 

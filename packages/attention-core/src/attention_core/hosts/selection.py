@@ -98,7 +98,7 @@ def self_attention_modules(
     if where is None:
         named = [(name, m, made) for name, m in model.named_modules() if (made := adapter_for(m))]
     else:
-        named = _find_named_classes(model, where)
+        named = _find_classes(model, where)
     inner = find_attention_parts(model)
     named = [entry for entry in named if entry[1] not in inner]
     found = [(m, made) for name, m, made in named if not find_host(m).is_cross_attention(name, m)]
@@ -134,9 +134,7 @@ def make_selector(where: Where) -> Callable[[nn.Module], bool]:
     return is_named
 
 
-def _find_named_classes(
-    model: nn.Module, where: Where
-) -> list[tuple[str, nn.Module, type[Filtered]]]:
+def _find_classes(model: nn.Module, where: Where) -> list[tuple[str, nn.Module, type[Filtered]]]:
     is_named = make_selector(where)
     named = [(name, module) for name, module in model.named_modules() if is_named(module)]
     chosen = {module for _, module in named}

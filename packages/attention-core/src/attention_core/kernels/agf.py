@@ -122,9 +122,8 @@ class AGF(Kernel):
         super().__init__(dim, num_heads)
         self.init_args = {"K": K, "basis": basis, "a": a, "b": b, "bias": bias}
         check_choices("AGF", rho=(rho, Rho), penalty_variant=(penalty_variant, PenaltyVariant))
-        check_choices(
-            "AGF", singular_values=(singular_values, SingularValues), basis=(basis, Basis)
-        )
+        check_choices("AGF", singular_values=(singular_values, SingularValues))
+        check_choices("AGF", basis=(basis, Basis))
         check_sizes("AGF", K=K)
         check_finite("AGF", a=a, b=b)
         check_nonnegative("AGF", gamma=gamma)

@@ -42,9 +42,7 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     _refuse_bias(mask)
     valid = allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
     if valid.shape[-2] != 1:
-        raise ValueError(
-            "a kernel is bidirectional: its mask may depend on keys alone, not on queries"
-        )
+        raise ValueError("a kernel is bidirectional: a mask may depend on keys alone, not queries")
     return valid
 
 

@@ -62,8 +62,6 @@ def make_depthwise_weight(owner: str, num_heads: int, kernel_size: int) -> nn.Pa
     if kernel_size == 0:
         return None
     if kernel_size % 2 == 0:
-        raise ValueError(
-            f"{owner}.kernel_size must be odd, or 0 for no convolution, got {kernel_size}"
-        )
+        raise ValueError(f"{owner}.kernel_size must be odd, or 0 for none, got {kernel_size}")
     weight = torch.empty(num_heads, 1, kernel_size, 1)
     return nn.Parameter(nn.init.kaiming_uniform_(weight, a=5**0.5))

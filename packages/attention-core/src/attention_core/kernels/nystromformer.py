@@ -20,9 +20,7 @@ Init = Literal["per_matrix", "original"]
 Segments = Literal["real", "published"]
 
 
-def segment_mean_matrix(
-    valid: Tensor, landmarks: int, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def segment_mean_matrix(valid: Tensor, landmarks: int, dtype: torch.dtype) -> Tensor:
     r"""Build the matrix that averages valid tokens in consecutive segments of nearly equal size.
 
     .. math:: P_{st} = [\lfloor r_t m / n \rfloor = s] / \sum_u [\lfloor r_u m / n \rfloor = s]

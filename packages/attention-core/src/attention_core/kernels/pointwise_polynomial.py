@@ -67,18 +67,16 @@ class _Response(torch.autograd.Function):
         return ds.view(s.shape), dtheta.to(theta.dtype), None
 
 
-def _adjoint(
-    s: Tensor, grad: Tensor, theta: Tensor, steps: Sequence[Step]
-) -> tuple[Tensor, Tensor]:
+def _adjoint(s: Tensor, g: Tensor, theta: Tensor, steps: Sequence[Step]) -> tuple[Tensor, Tensor]:
     """Return the gradients of s and of theta: T_k and its derivative are computed together."""
     older = newer = torch.ones_like(s)
     older_slope = newer_slope = slope = torch.zeros_like(s)
-    sums = [grad.sum()]
+    sums = [g.sum()]
     for (a, b, c), weight in zip(steps, theta[1:], strict=True):
         x = a * s + b
         term = torch.addcmul(older * -c, x, newer)
         term_slope = torch.addcmul(older_slope * -c, x, newer_slope).add_(newer, alpha=a)
         older, newer, older_slope, newer_slope = newer, term, newer_slope, term_slope
         slope = torch.addcmul(slope, weight, term_slope)
-        sums.append(torch.dot(grad, term))
-    return slope * grad, torch.stack(sums)
+        sums.append(torch.dot(g, term))
+    return slope * g, torch.stack(sums)

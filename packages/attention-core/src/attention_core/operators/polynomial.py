@@ -7,10 +7,11 @@ from torch import Tensor, addcmul, lerp
 from attention_core.operators.base import Operator, propagate
 
 Step = tuple[float, float, float]
+Apply = Callable[[Tensor], Tensor]
 
 
 def evaluate_polynomial(
-    steps: Sequence[Step], theta: Sequence[Tensor], apply: Callable[[Tensor], Tensor], v: Tensor
+    steps: Sequence[Step], theta: Sequence[Tensor], apply: Apply, v: Tensor
 ) -> Tensor:
     r"""Evaluate a weighted sum of basis polynomials of an operator, applied to values.
 
@@ -29,9 +30,7 @@ def evaluate_polynomial(
     return total
 
 
-def basis_terms(
-    steps: Sequence[Step], apply: Callable[[Tensor], Tensor], v: Tensor
-) -> Iterator[Tensor]:
+def basis_terms(steps: Sequence[Step], apply: Apply, v: Tensor) -> Iterator[Tensor]:
     """Yield the basis polynomials of an operator applied to values: T_0(A) v, T_1(A) v, ..."""
     older, newer = v, v
     yield v
@@ -46,10 +45,7 @@ def basis_terms(
 
 
 def horner_terms(
-    apply: Callable[[Tensor], Tensor],
-    v: Tensor,
-    coefficients: Sequence[Tensor],
-    steps: Sequence[Step],
+    apply: Apply, v: Tensor, coefficients: Sequence[Tensor], steps: Sequence[Step]
 ) -> Iterator[Tensor]:
     """Yield the sums of Horner's scheme, or of Clenshaw's; the last is the polynomial's value.
 

@@ -104,12 +104,10 @@ class Softmax(LinearMap):
             return None
         return self._recompute(v, coefficients, steps)
 
-    def _recompute(
-        self, v: Tensor, coefficients: Sequence[Tensor], steps: Sequence[Step]
-    ) -> Tensor:
+    def _recompute(self, v: Tensor, theta: Sequence[Tensor], steps: Sequence[Step]) -> Tensor:
         mask = _build_causal_mask(self.q, self.k) if self.is_causal else self.mask
         operands = (self.q, self.k, v, mask)
-        return apply_recomputed(operands, self._scale(), self.dropout, coefficients, steps)
+        return apply_recomputed(operands, self._scale(), self.dropout, theta, steps)
 
     def average(self, v: Tensor) -> Tensor:
         """Average v over the keys that each query may attend to; dropout never applies."""

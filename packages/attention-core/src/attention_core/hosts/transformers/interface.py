@@ -145,7 +145,5 @@ def _wants_map(kwargs: dict[str, Any]) -> bool:
 
 def _form_map(filter: nn.Module, A: Any) -> Tensor:
     if isinstance(A, Softmax) and A.q.shape[-2] != A.k.shape[-2] and not isinstance(filter, Plain):
-        raise ValueError(
-            "H of a cached step is not formed: ask for attentions with use_cache=False"
-        )
+        raise ValueError("a cached step forms no H: ask for attentions with use_cache=False")
     return form_filtered_map(filter, A)

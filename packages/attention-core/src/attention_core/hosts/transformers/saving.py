@@ -188,7 +188,5 @@ def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
 def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:
     """Return the names of a weight in a file of a model with a head, or of its base model."""
     (written,) = revert_weight_conversion(model, {name: weight})
-    prefix = f"{model.base_model_prefix}."
-    return [
-        form for key in (name, written) for form in (key, key.removeprefix(prefix), prefix + key)
-    ]
+    base = f"{model.base_model_prefix}."
+    return [form for key in (name, written) for form in (key, key.removeprefix(base), base + key)]

@@ -18,10 +18,8 @@ class FilteredWavLMAttention(Filtered, WavLMAttention):
     ) -> tuple[Tensor, Tensor]:
         """Attend to tokens (B, N, C); attention_mask (B, N) is 1 at real tokens."""
         B, N, _ = hidden_states.shape
-        projections = (self.q_proj, self.k_proj, self.v_proj)
-        q, k, v = (
-            p(hidden_states).view(B, N, self.num_heads, -1).transpose(1, 2) for p in projections
-        )
+        qkv = (project(hidden_states) for project in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (x.view(B, N, self.num_heads, -1).transpose(1, 2) for x in qkv)
         mask = gated_position_bias.view(B, self.num_heads, N, N)
         if attention_mask is not None:
             mask = mask.masked_fill(attention_mask.ne(1)[:, None, None], -torch.inf)

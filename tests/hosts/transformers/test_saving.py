@@ -159,6 +159,25 @@ def test_a_part_with_a_hidden_argument_is_refused_when_loaded(tmp_path):
         load(hf.BertModel, tmp_path)
 
 
+class Attaching(hf.BertModel):
+    def __init__(self, config, **options):
+        super().__init__(config)
+        attach(self, **options)
+
+
+@pytest.mark.parametrize("options", [{"filter": GFSA}, {"tokens": FeatScale}])
+def test_a_class_that_attaches_itself_starts_as_it_is_made(options, tmp_path):
+    stock, given = build("bert").float(), make_inputs("bert")
+    stock.save_pretrained(tmp_path)
+    model = Attaching.from_pretrained(tmp_path, **options)
+    torch.testing.assert_close(model(**given)[0], stock(**given)[0])
+    randomize(randomize(model), "tokens").save_pretrained(tmp_path / "own")
+    own = copy.deepcopy(Attaching.from_pretrained(tmp_path / "own", **options))
+    assert torch.equal(own(**given)[0], model(**given)[0])
+    with pytest.raises(ValueError, match="no file has psi: attach reparam= to what"):
+        Attaching.from_pretrained(tmp_path, reparam="eigenspectrum")
+
+
 def test_a_trainer_decays_no_coefficient():
     model = attach(attach(build("bert"), tokens=FeatScale), partial(GFSA, learn=("w0", "wK")))
     ours, theirs = (object.__new__(kind) for kind in (Trainer, hf.Trainer))

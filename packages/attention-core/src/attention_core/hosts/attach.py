@@ -117,8 +117,9 @@ def attach(
     check_layers(selected)
     projections = [find_projections(model, *layer) for layer in selected if reparam]
     spectra = [check_mechanism("reparam", makers["reparam"](p[1].in_features)) for p in projections]
-    made = [_make_parts(makers, *layer) for layer in selected]
-    inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
+    with torch.device("cpu"):  # transformers makes a model that it loads on meta
+        made = [_make_parts(makers, *layer) for layer in selected]
+        inserted = [] if tokens is None else _make_tokens(model, makers["tokens"], position, layers)
     weights = [value.get_parameter(name) for value, _, _, name in projections]
     with restore_model(model, weights, only_on_error=True):
         for (module, adapter), parts in zip(selected, made, strict=True):
@@ -132,7 +133,7 @@ def attach(
         if inserted:
             add_mask_checks(model, inserted[0][0], position)
         for spectrum, place, (module, _) in zip(spectra, projections, selected, strict=False):
-            module.spectrum = (spectrum.tie(*place),)
+            module.spectrum = (_match_device_and_mode(spectrum, module).tie(*place),)
         new = [*(part for part in chain(*made) if part), *spectra, *(part for part, *_ in inserted)]
         for part in new:  # methods that freeze a model do not tell what a part holds fixed
             part.trained_names = [name for name, w in part.named_parameters() if w.requires_grad]
@@ -296,10 +297,12 @@ def _make_tokens(
     return made
 
 
-def _match_device_and_mode(part: nn.Module | None, module: nn.Module) -> Any:
+def _match_device_and_mode(part: Any, module: nn.Module) -> Any:
     if part is None:
         return None
     tensors = [*module.parameters(), *module.buffers()]
+    if any(tensor.is_meta for tensor in tensors):  # loses values
+        part.attached_start = {name: t.clone() for name, t in part.state_dict().items()}
     part.train(module.training).to(tensors[0].device if tensors else None)
     # not that of weights of int8 or float8, beside which activations are of another
     dtype = next((t.dtype for t in tensors if t.is_floating_point() and t.itemsize > 1), None)

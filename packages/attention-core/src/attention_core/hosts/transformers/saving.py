@@ -27,6 +27,7 @@ from attention_core.hosts.saving import (
     describe_mechanisms,
     fill_tensor,
 )
+from attention_core.reparam import EigenSpectrum
 
 try:
     from transformers.core_model_loading import revert_weight_conversion
@@ -53,6 +54,7 @@ class {0}(transformers.{0}):
     from_pretrained = partial(load, transformers.{0})
 """
 _save_config, _save_model = PretrainedConfig.save_pretrained, PreTrainedModel.save_pretrained
+_initialize = PreTrainedModel._initialize_weights
 HUB_KWARGS = ("revision", "cache_dir", "subfolder", "token", "local_files_only", "force_download")
 
 
@@ -158,7 +160,21 @@ def save_model(model: Any, *args: Any, **kwargs: Any) -> None:
     _save_model(model, *args, **kwargs)
 
 
+@wraps(_initialize)
+def initialize_weights(model: Any, module: Any, *args: Any) -> None:
+    """Start what no file has as transformers does; of what was attached on meta, as it was made."""
+    start = vars(module).pop("attached_start", None)
+    if start is None or getattr(module, "_is_hf_initialized", False):
+        return _initialize(model, module, *args)
+    if isinstance(module, EigenSpectrum) and not hasattr(module.psi, "_is_hf_initialized"):
+        raise ValueError("no file has psi: attach reparam= to what from_pretrained returns")
+    for name, weight in module.state_dict(keep_vars=True).items():
+        if not hasattr(weight, "_is_hf_initialized"):
+            weight.copy_(start[name])
+
+
 PretrainedConfig.save_pretrained, PreTrainedModel.save_pretrained = save_config, save_model
+PreTrainedModel._initialize_weights = initialize_weights
 
 
 def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from peft import PeftModel
 from peft.config import PeftConfigMixin
-from peft.tuners.tuners_utils import BaseTuner
+from peft.tuners.tuners_utils import BaseTuner, BaseTunerLayer
 from peft.utils import set_additional_trainable_modules
 from torch import nn
 
@@ -44,6 +44,10 @@ def describe_in_config(config: Any, model: nn.Module) -> None:
             f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
             "first, or load both by attention_core.hosts.transformers.load"
         )
+    parts: list[Any] = [part for part in model.modules() if "trained_names" in vars(part)]
+    weights = [id(weight) for part in parts for weight in part.parameters()]
+    if len({*weights}) < len(weights) or any(getattr(part, "before", ()) for part in parts):
+        raise ValueError("PEFT copies what layers share: leave out share_layers and add_scores")
     groups = describe_mechanisms(model)
     if any("reparam" in group for group in groups):
         warnings.warn(
@@ -60,9 +64,13 @@ def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda nam
     for name, module in model.named_modules():
         if id(module) in tied and name.endswith((".base_layer", ".original_module")):
             raise ValueError(f"an EigenSpectrum ties {name}: choose other modules for the adapter")
+        is_layer = isinstance(module, BaseTunerLayer)
+        is_adapted = is_layer or name.endswith(".base_layer") or is_target(name)
+        if is_adapted and hasattr(module, "tokens_position"):
+            raise ValueError(f"tokens follow {name} at once: choose other modules for the adapter")
         if not (isinstance(module, Filtered) and isinstance(module, nn.MultiheadAttention)):
             continue
-        if name.endswith(".base_layer") or is_target(name):
+        if is_adapted:
             raise ValueError(
                 f"an adapter of {name} as a whole would bypass its filter: choose its out_proj, or "
                 "other modules, for the adapter"

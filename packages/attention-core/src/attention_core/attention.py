@@ -18,6 +18,7 @@ from attention_core.filters.plain import Plain
 from attention_core.kernels.common import at_least_float32, autocast_disabled, postprocess
 from attention_core.mechanism import find_allowed_tokens
 from attention_core.operators import Operator, Softmax
+from attention_core.operators.base import read_mask
 from attention_core.tokens.layerscale import LayerScale
 
 
@@ -84,10 +85,10 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend, filter, project."""
         check_tokens("SelfAttention", x, self.dim)
+        name = type(self.tokens).__name__
+        mask = read_mask(mask, x.device)
         if is_causal and not (self.tokens is None or isinstance(self.tokens, LayerScale)):
-            raise ValueError(
-                f"{type(self.tokens).__name__} would leak future tokens: it cannot be causal"
-            )
+            raise ValueError(f"{name} would leak future tokens: it cannot be causal")
         if x.shape[1] == 0:  # no token has anything to attend to
             return self.proj(x)
         qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))
@@ -100,7 +101,6 @@ class SelfAttention(nn.Module):
         if self.tokens is None:
             return z
         if valid_mask is None and mask is not None and not isinstance(self.tokens, LayerScale):
-            name = type(self.tokens).__name__
             valid_mask = mask if mask.ndim == 2 else find_allowed_tokens(mask, name)
         return self.tokens(z, valid_mask)
 

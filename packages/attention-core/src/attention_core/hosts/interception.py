@@ -18,7 +18,7 @@ from attention_core.filters import AttnScale, Plain, ReAttention
 from attention_core.hosts.adapter import find_active, find_H_dropout
 from attention_core.kernels.common import apply_kernel, postprocess
 from attention_core.operators import Host, Softmax
-from attention_core.operators.base import allowed_pairs, masked_mean
+from attention_core.operators.base import allowed_pairs, masked_mean, read_mask
 
 MERGED_AXES = 3  # a map is (B H, N, N)
 OPERANDS = 2  # in a product
@@ -191,7 +191,7 @@ class FilterMap(TorchFunctionMode):
         q, k, v = (self._move_heads(x) for x in (query, key, value))
         if q.shape[-3] != k.shape[-3]:  # groups of heads share keys and values
             k, v = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (k, v))
-        mask = attn_mask
+        mask = read_mask(attn_mask, q.device)
         if mask is not None and mask.ndim == query.ndim:
             mask = self._move_heads(mask)
 

@@ -5,10 +5,11 @@ filter of A needs a square map (N = M, self-attention). A plain tensor (B, H, N,
 operator; it has no mask, so that its average is over all keys.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import CausalBias
 
 MASK_THRESHOLD = -9e3  # an additive mask at or below this value forbids the pair
 
@@ -135,6 +136,11 @@ def allowed_pairs(mask: Tensor) -> Tensor:
     if not (mask.dtype == torch.bool or mask.is_floating_point()):
         raise TypeError(f"a mask must be boolean or additive, got {mask.dtype}: give mask.bool()")
     return mask if mask.dtype == torch.bool else ~(mask <= MASK_THRESHOLD)  # NaN stays a bias
+
+
+def read_mask(mask: Any, device: torch.device) -> Any:
+    """Return a mask whose values can be read: torch's CausalBias has none, (1, N, M) boolean."""
+    return mask._materialize(device)[None] if isinstance(mask, CausalBias) else mask
 
 
 def masked_mean(v: Tensor, valid: Tensor | None) -> Tensor:

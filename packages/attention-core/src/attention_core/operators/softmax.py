@@ -14,6 +14,7 @@ from attention_core.operators.base import (
     can_recompute,
     check_values,
     masked_mean,
+    read_mask,
 )
 from attention_core.operators.polynomial import Step
 from attention_core.operators.recomputed import apply_recomputed
@@ -28,8 +29,7 @@ class Softmax(LinearMap):
 
     Fused attention needs O(N + M) memory, or O(N M) with a learned bias or with both a mask and
     causality; each `@` draws its own dropout mask, but on a CPU a polynomial of A draws one. With
-    `shares_dropout` all `@` use one mask on every device, as the map is formed once, in O(N M)
-    memory.
+    `shares_dropout` all `@` use one mask on every device: the map is formed once, in O(N M) memory.
 
     Args:
         mask: Boolean (True may attend), or added to the logits (a bias, which may be learned);
@@ -57,6 +57,7 @@ class Softmax(LinearMap):
         scale: float | None = None,
         allowed: Tensor | None = None,
     ) -> None:
+        mask = read_mask(mask, q.device)
         _check_operands(q, k, mask)
         if dropout != 0:
             check_numbers("Softmax", 0, 1, dropout=dropout)

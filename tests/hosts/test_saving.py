@@ -177,7 +177,7 @@ SPOILED = {
     "which is no filter or": describe(lambda g: g["filter"].update(class_path="json.dumps")),
     "of this model: TypeError": describe(lambda g: g["filter"]["init_args"].update(Q=3)),
     "names layer 9, and the model has 3": describe(lambda group: group.update(layers=[0, 1, 2, 9])),
-    "does not have the weights of what": describe(lambda g: g.update(layers=[0, 1])),
+    "lacks weights of what it": describe(lambda g: g.update(layers=[0, 1])),
 }
 
 

@@ -81,9 +81,7 @@ def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
     if x.is_nested:
         raise ValueError(f"{owner} takes no nested tensor: pad it, and give the mask of its tokens")
     if x.ndim != 3 or x.shape[2] != dim:
-        raise ValueError(
-            f"{owner} takes tokens (batch, tokens, {dim}), got the shape {tuple(x.shape)}"
-        )
+        raise ValueError(f"{owner} takes (batch, tokens, {dim}), got the shape {tuple(x.shape)}")
     if mask is None:
         return
     check_tensors(owner, 2, mask=mask)

@@ -15,13 +15,12 @@ class ReAttention(nn.Module):
     .. math:: H = \mathrm{BN}(\Theta A + b) \cdot s
 
     with Theta (H, H) and b from a 1 x 1 convolution and one batch normalisation a head, over the
-    batch and both token axes; s is `scale`. Mixing heads needs
-    the map itself: O(N^2) memory, and the dropout of a fused `Softmax` does not act. Training and
-    evaluation differ (batch or running statistics), and H does not start as A. Bias and
-    normalization also fill masked pairs: use it without padding and causality (it warns).
+    batch and both token axes; s is `scale`. Mixing heads needs the map itself: O(N^2) memory, and
+    the dropout of a fused `Softmax` does not act. Training and evaluation differ (batch or running
+    statistics), and H does not start as A. Bias and normalization also fill masked pairs: use it
+    without padding and causality (it warns).
 
-    Shapes: A (B, H, N, N), as a tensor or an operator with `dense()`, v (B, H, N, D) ->
-    (B, H, N, D).
+    Shapes: A (B, H, N, N), a tensor or an operator with `dense()`, v (B, H, N, D) -> (B, H, N, D).
 
     Source: https://arxiv.org/abs/2103.11886, Re-attention (whose Theta^T is our Theta)
 

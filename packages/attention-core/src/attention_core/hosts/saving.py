@@ -124,9 +124,7 @@ def load_mechanism(
             attach_groups(model, groups, str(folder), trust)
             own, saved = _list_tensors(model, groups), load_file(Path(folder) / WEIGHTS)
             if missing := sorted(own.keys() ^ saved.keys()):
-                raise ValueError(
-                    f"{folder} does not have the weights of what it describes: {missing[0]}"
-                )
+                raise ValueError(f"{folder} lacks weights of what it describes: {missing[0]}")
             for key, tensor in own.items():
                 fill_tensor(tensor, saved[key], key, str(folder))
     return model

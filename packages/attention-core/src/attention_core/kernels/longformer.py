@@ -22,9 +22,7 @@ class Banded(LinearMap):
     Source: sec. 3.1 of https://arxiv.org/abs/2004.05150
     """
 
-    def __init__(
-        self, band: Tensor, columns: Tensor, rows: Tensor, mask: Tensor | None = None
-    ) -> None:
+    def __init__(self, band: Tensor, columns: Tensor, rows: Tensor, mask: Tensor | None) -> None:
         self.band, self.columns, self.rows, self.mask = band, columns, rows, mask
         self.like = columns
 
@@ -61,8 +59,7 @@ class Longformer(Kernel):
         |i - j| \le w/2 \;\text{or}\; i < g \;\text{or}\; j < g
 
     The first g tokens use the same projections as the others, as in the runs on LRA; the paper has
-    separate ones. A window longer than the sequence is full attention. Rows of padding are zero, as
-    published.
+    separate ones. A window longer than the sequence is full attention. Rows of padding are zero.
 
     Shapes: those of `Kernel`, x unused. Time O(N (w + g) D), memory O(N (w + g)) a head.
 

@@ -75,8 +75,7 @@ class LSHOperator(LinearMap):
 
     .. math:: A v = \sum_r P_r^\top W_r P_r v
 
-    with P_r the order of round r, and W_r block-bidiagonal and multiplied by the share of the
-    round.
+    with P_r the order of round r, and W_r block-bidiagonal and multiplied by the round's share.
 
     Shapes: weights (B, H, R, C, c, 2c), share (B, H, R, C, c, 1), q (B, H, N, d), mask (B, 1, 1, N)
     boolean or None. An application takes O(R N c D) time and O(R N (c + D)) memory.

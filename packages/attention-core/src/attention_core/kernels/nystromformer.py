@@ -47,8 +47,7 @@ def pseudo_inverse(A: Tensor, iterations: int = 6, init: Init = "per_matrix") ->
 
     Each matrix is divided by its own norms, which ensures convergence. `original`, as published,
     divides by the largest column sum of the whole batch: right for softmax maps, whose rows sum to
-    1, but then a sample's result depends on the other samples. Six steps are too few for a nearly
-    singular A.
+    1, but then samples depend on each other. Six steps are too few for a nearly singular A.
 
     Shapes: A (..., m, m) -> (..., m, m).
 

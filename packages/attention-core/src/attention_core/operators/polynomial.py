@@ -18,8 +18,7 @@ def evaluate_polynomial(
     .. math:: \sum_{k=0}^{K} \theta_k T_k(A) v, \qquad
         T_0 = 1, \quad T_k(x) = (a_k x + b_k) T_{k-1}(x) - c_k T_{k-2}(x)
 
-    Shapes: `apply` maps v (any shape) to `A v`; each theta_k broadcasts to v; a step is
-    (a_k, b_k, c_k).
+    Shapes: `apply` maps v (any shape) to `A v`; theta_k broadcasts to v; steps (a_k, b_k, c_k).
 
     Source: eq. 6 of https://arxiv.org/abs/2505.08516
     """
@@ -74,8 +73,7 @@ def apply_polynomial(
     With the steps of a basis, c_k are the coefficients of its polynomials (see
     `evaluate_polynomial`). Each power takes one application of A.
 
-    Shapes: v (B, H, N, D) -> (B, H, N, D); c_k broadcasts to v, (H, 1, 1), with one value for all
-    tokens.
+    Shapes: v (B, H, N, D) -> (B, H, N, D); c_k broadcasts to v, one value for all tokens.
 
     >>> import torch
     >>> A, one = torch.full((1, 2, 2), 0.5), torch.ones(1, 1, 1)

@@ -41,8 +41,7 @@ def measure_gain_ratios(
         g(\sigma) = \sum_{k=0}^{K} \theta_k T_k(\sigma)
 
     The theorem: below 1 for non-negative theta that sum to 1, with one beyond theta_0, of monomials
-    (no `steps`). But sigma_1 is no low frequency: its vectors are constant only if the columns of A
-    sum to 1 too.
+    (no `steps`). But sigma_1 is a low frequency only if the columns of A sum to 1 too.
 
     Shapes: sigma (..., n) -> (..., n - 1).
 

@@ -136,19 +136,22 @@ def test_unsupported_attention_is_refused():
     for name in ("sinks", "indices", "cache"):
         with pytest.raises(ValueError, match=f"Identity passes {name}, which no filter supports"):
             filtered_attention_forward(nn.Identity(), x, x, x, None, **{name: torch.ones(2)})
-    model = attach(build("bert"), GFSA)
-    model.set_attn_implementation("sdpa")
-    with pytest.raises(ValueError, match="is 'sdpa', which ignores the filter"):
-        model(**models.make_inputs("bert"))
-    model.set_attn_implementation("filtered")
-    model(**models.make_inputs("bert"))
-
-
-def test_a_kernel_of_attention_that_is_not_run_is_named():
-    model = build("llama")
+    model = build("bert")
     model.config._attn_implementation_internal = "flash_attention_2"
     with pytest.warns(UserWarning, match="does not run in 'flash_attention_2'"):
         attach(model, GFSA)
+    model.config._attn_implementation_internal = "flash_attention_2"
+    with pytest.raises(ValueError, match="is 'flash_attention_2', which ignores the filter"):
+        model(**models.make_inputs("bert"))
+
+
+def test_a_layer_that_is_detached_leaves_the_others_filtered():
+    model, given = randomize(attach(build("bert"), GFSA)), models.make_inputs("bert")
+    expected = copy.deepcopy(model)
+    nn.init.zeros_(filters(expected)[0].wK)
+    detach(model.encoder.layer[0])
+    assert_close(model(**given)[0], expected(**given)[0])
+    assert detach(model).config._attn_implementation == "sdpa"
 
 
 def test_heads_are_counted_where_neither_module_nor_config_names_them():

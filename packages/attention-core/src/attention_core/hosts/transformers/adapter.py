@@ -73,7 +73,8 @@ class FilteredInterface(Filtered):
     def on_attach(self) -> None:
         """Name our attention function in the config, and remember the previous one."""
         previous = self.config._attn_implementation
-        self.previous_implementation = getattr(self, "previous_implementation", previous)
+        kept = getattr(self, "previous_implementation", previous)
+        self.previous_implementation = kept if previous in (FILTERED, FILTERED_EAGER) else previous
         if previous not in (None, "eager", "sdpa", FILTERED, FILTERED_EAGER):
             warnings.warn(
                 f"a filter does not run in {previous!r}: its layers call torch's "
@@ -91,8 +92,9 @@ class FilteredInterface(Filtered):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Attend as transformers does, and pass the cache to the attention function too."""
-        name = self.config._attn_implementation
-        if name not in (FILTERED, FILTERED_EAGER):
+        if (name := self.config._attn_implementation) in ("eager", "sdpa"):
+            self.on_attach()  # another layer or model of this config was detached
+        elif name not in (FILTERED, FILTERED_EAGER):
             raise ValueError(
                 f"the attention function is {name!r}, which ignores the filter: call "
                 f"set_attn_implementation({filtered_implementation(name)!r}) or detach"

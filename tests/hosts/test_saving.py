@@ -193,6 +193,15 @@ def test_bad_files_are_one_sentence_and_change_nothing(reason, spoil, x, tmp_pat
     assert torch.equal(stock(x), before)
 
 
+def test_a_save_that_breaks_off_leaves_the_files_as_they_were(tmp_path, monkeypatch):
+    save_mechanism(attach(build(), GFSA), tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    monkeypatch.setattr(Path, "write_text", lambda file, *_, **__: file.write_bytes(b"") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_mechanism(attach(build(), AttnScale), tmp_path)
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
 def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(tmp_path, stranger):
     save_mechanism(attach(build(), GFSA), tmp_path)
     file = tmp_path / "mechanism.json"

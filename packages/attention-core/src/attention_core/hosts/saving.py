@@ -17,6 +17,7 @@ from importlib import import_module
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -71,10 +72,13 @@ def save_mechanism(model: nn.Module, folder: str | os.PathLike[str]) -> None:
     }
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    import_module("safetensors.torch").save_file(states, path / WEIGHTS)
     groups = [group | {"num_layers": _count_layers(model, group)} for group in groups]
     described = {"model": type(model).__name__, "groups": groups}
-    (path / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    with TemporaryDirectory(dir=path) as made:  # each file appears whole: other ranks write it too
+        import_module("safetensors.torch").save_file(states, Path(made) / WEIGHTS)
+        (Path(made) / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", "utf-8")
+        for name in (WEIGHTS, DESCRIPTION):
+            os.replace(Path(made) / name, path / name)
     parts = [part for part in model.modules() if hasattr(part, "trained_names")]
     card = format_card(model, [part for part in parts if not isinstance(part, Plain)], states)
     file = path / "README.md"

@@ -11,12 +11,13 @@ from attention_core import attach, detach, trainable_parameters
 from attention_core.filters import GFSA, AttnScale, Plain, ReAttention
 from attention_core.hosts.transformers import load
 from attention_core.hosts.transformers.trainer import Trainer
+from attention_core.kernels import Linformer
 from attention_core.tokens import ContraNorm, FeatScale, LayerScale
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.testing_utils import CaptureLogger
 
-from tests.hosts.helpers import filters, randomize
+from tests.hosts.helpers import filtered_modules, filters, randomize
 from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, VIT, build, make_inputs
 
 
@@ -151,6 +152,15 @@ def test_tokens_come_back_to_their_position(position, made, tmp_path):
     assert again.config.attention_core == model.config.attention_core
 
 
+def test_layers_that_share_a_kernel_share_it_again(tmp_path):
+    make = partial(Linformer, length=9, rank=3, share_layers=True)
+    attach(model := build("bert").float(), kernel=make).save_pretrained(tmp_path)
+    again, given = reload(hf.BertModel, tmp_path), make_inputs("bert")
+    assert torch.equal(again(**given)[0], model(**given)[0])
+    first, second = filtered_modules(again).values()
+    assert first.kernel.E is second.kernel.E
+
+
 def test_a_part_with_a_hidden_argument_is_refused_when_loaded(tmp_path):
     body = {"__init__": lambda self, heads, secret: GFSA.__init__(self, heads, K=secret)}
     attach(build("bert"), partial(type("X", (GFSA,), body), secret=3)).save_pretrained(tmp_path)
@@ -162,17 +172,16 @@ def test_a_part_with_a_hidden_argument_is_refused_when_loaded(tmp_path):
 class Attaching(hf.BertModel):
     def __init__(self, config, **options):
         super().__init__(config)
-        attach(self, **options)
+        attach(self, GFSA, tokens=FeatScale, **options)
 
 
-@pytest.mark.parametrize("options", [{"filter": GFSA}, {"tokens": FeatScale}])
-def test_a_class_that_attaches_itself_starts_as_it_is_made(options, tmp_path):
+def test_a_class_that_attaches_itself_starts_as_it_is_made(tmp_path):
     stock, given = build("bert").float(), make_inputs("bert")
     stock.save_pretrained(tmp_path)
-    model = Attaching.from_pretrained(tmp_path, **options)
+    model = Attaching.from_pretrained(tmp_path)
     torch.testing.assert_close(model(**given)[0], stock(**given)[0])
     randomize(randomize(model), "tokens").save_pretrained(tmp_path / "own")
-    own = copy.deepcopy(Attaching.from_pretrained(tmp_path / "own", **options))
+    own = copy.deepcopy(Attaching.from_pretrained(tmp_path / "own"))
     assert torch.equal(own(**given)[0], model(**given)[0])
     with pytest.raises(ValueError, match="no file has psi: attach reparam= to what"):
         Attaching.from_pretrained(tmp_path, reparam="eigenspectrum")

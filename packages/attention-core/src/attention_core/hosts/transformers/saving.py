@@ -153,6 +153,9 @@ def save_model(model: Any, *args: Any, **kwargs: Any) -> None:
     # when it is saved: what is attached to a part alone, or to a model with the same config
     if groups := describe_mechanisms(model):
         setattr(model.config, FIELD, groups[0] if len(groups) == 1 else groups)
+        if len(args) < 3:  # safetensors refuses what layers share
+            state = (kwargs.get("state_dict") or model.state_dict()).items()
+            kwargs["state_dict"] = {k: w.clone() if re.search(ATTACHED, k) else w for k, w in state}
     elif hasattr(model.config, FIELD):
         delattr(model.config, FIELD)
         if _list_remote_classes(model.config):

@@ -111,31 +111,22 @@ def test_what_peft_leaves_out_is_not_lost_in_silence(tmp_path):
     model = attach(timm_models.build(), reparam=EigenSpectrum)
     with pytest.warns(UserWarning, match="call save_mechanism"):
         peft.get_peft_model(model, peft.LoraConfig(target_modules=["fc1"]))
+    shares = (partial(Linformer, share_layers=True), partial(Singularformer, add_scores=True))
+    for mechanism, target, message in [
+        ({"filter": GFSA}, "self_attn", "adapter of .*self_attn.* would bypass its filter"),
+        ({"tokens": FeatScale}, "out_proj", r"tokens follow .*self_attn\.out_proj"),
+        *(({"kernel": kernel}, "linear1", "copies what layers share: leave") for kernel in shares),
+    ]:
+        lora = peft.LoraConfig(target_modules=[target])
+        with pytest.raises(ValueError, match=message):
+            peft.get_peft_model(attach(torch_models.build_encoder(), **mechanism), lora)
+        with pytest.raises(ValueError, match=message):
+            attach(peft.get_peft_model(torch_models.build_encoder(), lora), **mechanism)
+        assert not lora.modules_to_save
     for name in ("qkv", "proj"):  # whose weights a merge would not reach, or would change
         model = attach(timm_models.build(), reparam=EigenSpectrum)
         with pytest.raises(ValueError, match=f"EigenSpectrum ties .*{name}"):
             peft.get_peft_model(model, peft.LoraConfig(target_modules=[name]))
-
-
-SHARED = "PEFT copies what layers share: leave out"
-REFUSED = [
-    ({"filter": GFSA}, "self_attn", "adapter of .*self_attn.* would bypass its filter"),
-    ({"tokens": FeatScale}, "out_proj", r"tokens follow .*self_attn\.out_proj"),
-    ({"kernel": partial(Linformer, share_layers=True)}, "linear1", SHARED),
-    ({"kernel": partial(Singularformer, add_scores=True)}, "linear1", SHARED),
-]
-
-
-@orders
-@pytest.mark.parametrize(("mechanism", "target", "message"), REFUSED)
-def test_an_adapter_that_changes_a_mechanism_is_refused(order, mechanism, target, message):
-    lora = peft.LoraConfig(target_modules=[target])
-    steps = [lambda m: attach(m, **mechanism), lambda m: peft.get_peft_model(m, lora)]
-    first, second = steps if order == "attach first" else steps[::-1]
-    model = first(torch_models.build_encoder())
-    with pytest.raises(ValueError, match=message):
-        second(model)
-    assert not lora.modules_to_save
 
 
 def test_a_penalty_counts_once_and_modules_of_the_model_keep_their_names():

@@ -31,11 +31,9 @@ def ours(kernel):
         if len(real) <= m:
             small = softmaxes(q[real], k[real])
         else:
-            segments = [
-                [t for r, t in enumerate(real) if r * m // len(real) == s] for s in range(m)
-            ]
-            mean_q = torch.stack([sum(q[t] for t in s) / len(s) for s in segments])
-            mean_k = torch.stack([sum(k[t] for t in s) / len(s) for s in segments])
+            parts = [[t for r, t in enumerate(real) if r * m // len(real) == s] for s in range(m)]
+            mean_q = torch.stack([sum(q[t] for t in s) / len(s) for s in parts])
+            mean_k = torch.stack([sum(k[t] for t in s) / len(s) for s in parts])
             middle = softmaxes(mean_q, mean_k)
             Z = inverse(middle, kernel.iterations, middle.sum(0).max() * middle.sum(1).max())
             small = softmaxes(q[real], mean_k) @ Z @ softmaxes(mean_q, k[real])

@@ -218,10 +218,7 @@ def find_wrapper(model: nn.Module, packages: tuple[str, ...]) -> tuple[str, str]
 def check_wrappers(model: nn.Module) -> None:
     """Raise ValueError for a model in a wrapper, which would ignore new parameters."""
     if found := find_wrapper(model, _WRAPPERS):
-        raise ValueError(
-            f"{found[1]} wraps the model already and would ignore the new parameters: attach "
-            "first, then wrap"
-        )
+        raise ValueError(f"{found[1]} wraps the model already: attach first, then wrap")
 
 
 def check_layers(selected: list[tuple[Any, type[Filtered]]]) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from attention_core import AGF, ContraNorm, FeatScale, LayerScale, SelfAttention, penalties
 from torch import nn
+from torch.nn.attention.bias import causal_upper_left
 from torch.testing import assert_close
 
 from tests.core.cases import draw_weights
@@ -43,6 +44,7 @@ def test_plain_is_torchs_multihead_attention(x, valid, bias):
         (ours(x, valid), {"key_padding_mask": ~valid}),
         (ours(x, is_causal=True), {"attn_mask": future}),
         (ours(x, ~future[None]), {"attn_mask": future}),
+        (ours(x, causal_upper_left(N, N)), {"attn_mask": future}),
         (ours(x, valid, is_causal=True), {"key_padding_mask": ~valid, "attn_mask": future}),
     ]:
         assert_close(mine, theirs(x, x, x, **masks)[0], rtol=1e-4, atol=1e-5)

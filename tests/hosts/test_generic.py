@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import timm
 import torch
-from attention_core import GFSA, AttnScale, ReAttention, SelfAttention, Softmax, attach, detach
+from attention_core import GFSA, AttnScale, ReAttention, Softmax, attach, detach
 from attention_core.hosts.selection import adapter_for
 from timm import models
 from timm.layers import attention2d
 from torch import Tensor, nn
-from torch.nn.attention import bias
+from torch.nn.attention.bias import causal_lower_right
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -22,13 +22,6 @@ from tests.core.reference import gfsa
 from tests.hosts import helpers
 from tests.hosts.generic_modules import ModuleCase
 from tests.hosts.helpers import LEARNED, OwnAttention
-
-
-@pytest.mark.parametrize("make_bias", [bias.causal_upper_left, bias.causal_lower_right])
-def test_a_causal_bias_of_torch_is_read(make_bias):
-    x, own = torch.randn(2, 6, 12), attach(OwnAttention(), GFSA, where=OwnAttention)
-    for layer in map(helpers.randomize, (own, SelfAttention(12, 3, filter=GFSA))):
-        assert_close(layer(x, make_bias(6, 6)), layer(x, is_causal=True))
 
 
 def test_layers_that_reduce_their_keys_stay_plain():
@@ -104,7 +97,10 @@ def test_a_map_is_found_however_it_is_multiplied(way):
     assert_close(y, expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"mask": torch.arange(7) < 5}, {"is_causal": True}])
+MASKED = [{"mask": mask} for mask in (None, torch.arange(7) < 5, causal_lower_right(7, 7))]
+
+
+@pytest.mark.parametrize("options", [*MASKED, {"is_causal": True}])
 def test_masks_of_the_call_are_kept(options):
     module, x = OwnAttention().double(), torch.randn(2, 7, 12).double()
     helpers.randomize(attach(module, GFSA, where=OwnAttention))

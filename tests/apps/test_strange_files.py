@@ -206,6 +206,16 @@ def test_a_strange_file_is_read_rightly_or_refused(reader, content, right, tmp_p
         assert read(path) == right
 
 
+def test_recordings_of_one_name_are_refused(tmp_path) -> None:
+    for place in ("a/0", "b/0"):
+        corpora.write_noise(tmp_path / f"{place}.flac", 0.5)
+        (tmp_path / f"{place}.trans.txt").write_text(f"0 {place}\n")
+    for sentence in ("a/0.flac and .*b/0.flac have one name", "b/0.trans.txt: 0 has other words"):
+        with pytest.raises(UserError, match=sentence):
+            librispeech.read_folder("x", tmp_path)
+        (tmp_path / "a/0.flac").unlink(missing_ok=True)
+
+
 def test_texts_of_linked_folders_and_upper_case_are_read_others_counted(tmp_path, capsys) -> None:
     for name in ("texts/Train.TXT", "texts/b.md", "other/test-c.JSONL"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

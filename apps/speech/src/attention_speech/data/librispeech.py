@@ -100,10 +100,15 @@ class LibriSpeech(SpeechData):
 
 def read_folder(name: str, folder: Path) -> Manifest:
     """Read the utterances of <speaker>/<chapter>/*.flac and *.trans.txt, at any depth."""
-    audio = {path.stem: path for path in list_visible_files(folder, ".flac")}
+    audio: dict[str, Path] = {}
+    for path in list_visible_files(folder, ".flac"):
+        if (first := audio.setdefault(path.stem, path)) != path:
+            raise UserError(f"{first} and {path} have one name: begin it with speaker and chapter")
     transcripts: dict[str, Transcript] = {}
     for path in list_visible_files(folder, ".trans.txt"):
         for line in filter(None, map(str.strip, read_text_lines(path))):
             key, _, text = line.partition(" ")
-            transcripts[key] = Transcript(text.strip().upper(), key.partition("-")[0])
+            words = Transcript(text.strip().upper(), key.partition("-")[0])
+            if transcripts.setdefault(key, words) != words:
+                raise UserError(f"{path}: {key} has other words in another file")
     return build_manifest(name, audio, transcripts)

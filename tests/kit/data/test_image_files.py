@@ -115,13 +115,20 @@ def test_pixels_without_a_scale_are_refused(pixels, options, sentence, tmp_path)
         load_image(tmp_path / "a.tif")
 
 
-def test_planes_of_16_bits_are_refused_and_no_number_of_pixels(tmp_path) -> None:
+def test_planes_and_palettes_of_other_bits_and_any_number_of_pixels(tmp_path, capsys) -> None:
     draw("RGB", (1, 2, 3)).save(tmp_path / "a.tif")
     data = (tmp_path / "a.tif").read_bytes().replace(b"\x08\0" * 3, b"\x10\0" * 3)
+    (tmp_path / "a.tif").write_bytes(data + bytes(9))
+    load_image(tmp_path / "a.tif")
+    assert "below 4096 of 16 bits" in capsys.readouterr().err
     one, two = (bytes.fromhex(f"1c01 0300 0100 0000 {n}") for n in ("01", "02"))
     (tmp_path / "a.tif").write_bytes(data.replace(one, two) + bytes(9))
     with pytest.raises(UnreadableImageError, match="its planes of 16 bits are apart"):
         load_image(tmp_path / "a.tif")
+    PALETTE.save(tmp_path / "b.tif")  # 0xff00 in 16 bits
+    data = (tmp_path / "b.tif").read_bytes().replace(b"\0\xff", b"\xff\0")
+    (tmp_path / "b.tif").write_bytes(data)
+    assert np.asarray(load_image(tmp_path / "b.tif"))[0].tolist() == [RED, BLUE]
     (tmp_path / "a.pgm").write_bytes(b"P5 20000 20000 255 ")
     with pytest.raises(UnreadableImageError, match="image file is truncated"):
         load_image(tmp_path / "a.pgm")

@@ -16,8 +16,9 @@ IMAGE_SUFFIXES = (
     *(".tif", ".tiff", ".jp2", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 _ONE_FRAME = (".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".jp2")
-_BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _SAMPLE_FORMAT = 258, 262, 284, 339  # tags of TIFF
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _PLANES, _COLORS, _SAMPLE_FORMAT = 258, 262, 284, 320, 339  # TIFF
 _APART = _SIGNED = 2  # values of the last two
+_DARK = "{} has dark images, below 4096 of 16 bits: the upper 8 are read"
 _MAX_PIXELS = 2**31  # scans are larger than Pillow's bound; these take 6 GB
 
 
@@ -38,7 +39,10 @@ def load_image(path: Path, thumbnail: bool = False) -> Image.Image:
         with path.open("rb") as file, Image.open(file) as image:  # a mapped TIFF is turned wrong
             if thumbnail:
                 image.draft("RGB", (1, 1))
+            is_deep = ";16" in str(image.tile[:1])
             image.load()
+            if is_deep and image.mode == "RGB" and np.asarray(image).max() < 16:
+                warn_once(_DARK.format(path.parent))
             with suppress(Exception):  # it turns the image before it fails at damaged EXIF data
                 ImageOps.exif_transpose(image, in_place=True)
             return _convert_to_rgb(image, path)
@@ -56,6 +60,8 @@ def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
         raise ValueError("its pixels are signed: save them as 0 to 255")
     if tags.get(_PLANES) == _APART and max(tags.get(_BITS_PER_SAMPLE, (0,))) > 8:
         raise ValueError("its planes of 16 bits are apart, which Pillow misreads: save 8 bits")
+    if image.mode == "P" and max(tags.get(_COLORS, (256,))) < 256:  # of 8 bits, not of 16
+        image.putpalette(bytes(tags[_COLORS]), "RGB;L")
     image = image.convert("LA") if image.mode == "La" else image  # multiplied by their alpha
     if image.mode.startswith("I"):
         image = _reduce_depth(image, path)
@@ -78,7 +84,7 @@ def _reduce_depth(image: Image.Image, path: Path) -> Image.Image:
     elif tags.get(_BITS_PER_SAMPLE) == (12,):
         shift = 4
     if shift == 8 and high < 4096:
-        warn_once(f"{path.parent} has dark images, below 4096 of 16 bits: the upper 8 are read")
+        warn_once(_DARK.format(path.parent))
     values = np.where(values == image.info.get("transparency"), 65535, values)
     pixels = (values >> shift).astype(np.uint8)
     return Image.fromarray(pixels if tags.get(_PHOTOMETRIC, 1) else 255 - pixels)  # 0 is white

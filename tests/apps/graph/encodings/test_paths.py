@@ -51,6 +51,7 @@ def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("bonds", "nodes", "sentence"), [
     ([[0, 2, 0], [1, 1, 1]], 3, "a bond is twice in edge_index"),
+    ([[0, 5], [5, 0]], 2, "edge_index has node 5, and x 2 rows"),
     ([[0], [1]], 16384, "16383 nodes and 32767 directed bonds"),
 ])  # fmt: skip
 def test_unusable_graphs_are_refused(bonds, nodes, sentence) -> None:

@@ -197,7 +197,9 @@ def test_pairs_without_a_path_need_enough_rows() -> None:
     ("hops", None, "what ShortestPaths adds .*without 'hops'"),
     ("edge_attr", torch.ones(10, dtype=int), r"edge_attr \(20,\) of int64 must be ids \(rows, col"),
     ("x", torch.rand(5, 1), "x .* of float32 must be ids"),
-    ("x", torch.full((5, 2), 2), "in column c from 512 c on"),
+    ("x", torch.tensor([[0]] * 5), r"in column c from 1 \+ 512 c on"),
+    ("edge_attr", torch.ones(10, 1, dtype=int), r"in column c from 2 \+ 512 c on"),
+    ("edge_attr", torch.full((5, 1), 2), "a row for each column of edge_index"),
     ("y", torch.zeros(1, 2), "y must be one number, got 4 for 2 graphs"),
     ("y", 1.5, "an id in x is data.atom_rows or more"),
 ])  # fmt: skip

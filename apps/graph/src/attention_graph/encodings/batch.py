@@ -91,8 +91,10 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
         name: torch.cat(part, dim=-1 if name == "edge_index" else 0).numpy()
         for name, part in parts.items()
     }
-    _check_ids(joined["x"], "x")
-    _check_ids(joined["edge_attr"], "edge_attr")
+    _check_ids(joined["x"], "x", 1)
+    _check_ids(joined["edge_attr"], "edge_attr", 2)
+    if joined["edge_index"].shape[1] != len(joined["edge_attr"]):
+        raise UserError("edge_attr must have a row for each column of edge_index")
     if len(joined["y"]) != len(graphs):
         raise UserError(f"y must be one number, got {len(joined['y'])} for {len(graphs)} graphs")
     mask = np.arange(nodes.max()) < nodes[:, None]
@@ -120,12 +122,12 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
     return Batch(sizes=sizes, targets=joined["y"], **tensors)
 
 
-def _check_ids(ids: np.ndarray, name: str) -> None:
-    """Raise UserError unless an array has ids (S, F): 0, or from 512 c on in column c."""
+def _check_ids(ids: np.ndarray, name: str, first: int) -> None:
+    """Raise UserError unless an array has ids (S, F), from `first` + 512 c on in column c."""
     is_table = ids.ndim == 2 and ids.dtype in (np.int32, np.int64)
-    if not is_table or ((ids > 0) & (ids < ID_OFFSET * np.arange(ids.shape[1]))).any():
+    if not is_table or (ids < first + ID_OFFSET * np.arange(ids.shape[1])).any():
         text = f"{name} {ids.shape} of {ids.dtype} must be ids (rows, columns) of int64, in column"
-        raise UserError(f"{text} c from {ID_OFFSET} c on (docs/own_data.md)")
+        raise UserError(f"{text} c from {first} + {ID_OFFSET} c on (docs/own_data.md)")
 
 
 def _offset_indices(index: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -184,6 +184,8 @@ class ShortestPaths(BaseTransform):
         if num_nodes > MAX_NODES or bonds.shape[1] > _MAX_BONDS:
             text = f"{MAX_NODES} nodes and {_MAX_BONDS} directed bonds at most"
             raise ValueError(f"a graph may have {text}, got {num_nodes} and {bonds.shape[1]}")
+        if not np.isin(bonds, np.arange(num_nodes)).all():
+            raise ValueError(f"edge_index has node {bonds.max()}, and x {num_nodes} rows")
         if len(np.unique(bonds[0] * num_nodes + bonds[1])) < bonds.shape[1]:
             text = "torch_geometric.transforms.RemoveDuplicatedEdges drops the second"
             raise ValueError(f"a bond is twice in edge_index: {text}")

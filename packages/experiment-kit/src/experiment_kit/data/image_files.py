@@ -60,7 +60,7 @@ def _convert_to_rgb(image: Image.Image, path: Path) -> Image.Image:
         raise ValueError("its pixels are signed: save them as 0 to 255")
     if tags.get(_PLANES) == _APART and max(tags.get(_BITS_PER_SAMPLE, (0,))) > 8:
         raise ValueError("its planes of 16 bits are apart, which Pillow misreads: save 8 bits")
-    if image.mode == "P" and max(tags.get(_COLORS, (256,))) < 256:  # of 8 bits, not of 16
+    if image.mode == "P" and max(tags.get(_COLORS, (256,))) < 256:  # 8 bits, not 16
         image.putpalette(bytes(tags[_COLORS]), "RGB;L")
     image = image.convert("LA") if image.mode == "La" else image  # multiplied by their alpha
     if image.mode.startswith("I"):

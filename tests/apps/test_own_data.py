@@ -82,19 +82,40 @@ def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
         SmilesCSV(file="mine.csv", val_fraction=0.3).stores  # noqa: B018
 
 
-def test_recordings_of_a_csv_file(root: Path) -> None:
+def test_recordings_of_a_csv_file(root: Path, capsys) -> None:
     for n in range(12):
         corpora.write_noise(root / f"mine/{n}.wav")
-    rows = "".join(f'{n}.wav,"text\n{n}"\n' for n in range(12))
-    (root / "mine/list.csv").write_text(f"file,text\n{rows}")
+    rows = "".join(f'{n}.wav,"text\n{n}",1\n' for n in range(12))
+    (root / "mine/list.csv").write_text(f"file,text,Start_s\n{rows}")
     utterances = WavFolder(index="mine/list.csv").read_utterances()
     assert [len(utterances[split]) for split in ("train", "val", "test")] == [10, 1, 1]
     everyone = [one for split in utterances.values() for one in split]
     assert {one.name.removesuffix(".wav") for one in everyone} == set(map(str, range(12)))
+    assert "list.csv has Start_s, which is not read: recordings are" in capsys.readouterr().err
     assert all(one.text == f"text {one.name.removesuffix('.wav')}" for one in everyone)
     (root / "mine/list.csv").write_text("file,text\n0.wav,a\n")
     with pytest.raises(UserError, match=r"list.csv names 1 recordings: three splits take three"):
         WavFolder(index="mine/list.csv").read_utterances()
+
+
+@pytest.mark.parametrize(("names", "target", "sizes"), [
+    ("Train.csv DEV.csv Test.csv", "target", [10, 10, 10]),
+    ("a_train.csv a_dev.csv", "y", [8, 1, 1]),
+    ("my_train.csv my_valid.csv", "target", [9, 10, 1]),
+    ("strain.csv stest.csv train-test.csv", "target", [8, 1, 1]),
+])  # fmt: skip
+def test_splits_beside_a_train_csv_are_read(names, target, sizes, root: Path, capsys) -> None:
+    first, *others = names.split()
+    for n in range(10):
+        corpora.write_noise(root / f"{n}.wav")
+    rows = "".join(f"{n}.wav,{'C' * (n + 1)},{n}\n" for n in range(10))
+    for name in (*others, first):
+        (root / name).write_text(f"file,smiles,{'target' if name == first else target}\n{rows}")
+    data = WavFolder(index=first, text_column="target"), SmilesCSV(file=first)
+    for splits in (data[0].read_utterances(), data[1].stores):
+        assert [len(splits[split]) for split in ("train", "val", "test")] == sizes
+    assert len(data[0].list_data_files()) == 11 * len(data[1].list_data_files())
+    assert ("dev.csv has no column 'target'" in capsys.readouterr().err) == (target == "y")
 
 
 def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) -> None:

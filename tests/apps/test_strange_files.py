@@ -143,7 +143,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("csv_text", "", "texts.csv is empty"),
     ("wav_folder", "path,text\na.wav,a\n", "no column 'file' .data.*, but path, text$"),
     ("wav_folder", "file,text\nc.wav,a\n", "index.csv, line 2: c.wav does not exist"),
-    ("wav_folder", "file,text\na.wav,a\n./a.wav,b\n", "index.csv, line 3: a.wav is named twice"),
+    ("wav_folder", "file,text\na.wav,a\n../data/a.wav,b\n", "line 3: ../data/a.wav is named twice"),
     ("smiles_csv", 'y, smiles\n\n1e0,"CC" \n2\n3,C\n', [("CC", 1.0), ("", 2.0), ("C", 3.0)]),
     ("smi", "", "a.smi is empty"),
     ("sst2", "sentence \tlabel\nNA\t1\t\n\"So\ta\n", "the label 'a' is none of 0, 1"),

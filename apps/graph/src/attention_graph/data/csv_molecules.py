@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from experiment_kit.data.csv_files import find_split_files
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.run_files import warn_once
 from torch.utils.data import Dataset
@@ -50,13 +51,17 @@ class CsvMolecules(GraphData):
             raise ValueError(
                 "data.val_fraction: a tenth of these molecules validates: leave it out"
             )
-        (path,) = self.list_data_files()
-        records = partial(read_csv_rows, path, *self.columns)
-        source = MoleculeSource(self.cache_name, (path,), records, featurize_row)
-        splits = split_by_tenths(self.open_store(source))
+        first, *_ = self.list_data_files()
+        splits = {}
+        for split, path in find_split_files(first, self.columns).items():
+            records = partial(read_csv_rows, path, *self.columns)
+            source = MoleculeSource(self.cache_name, (path,), records, featurize_row)
+            splits[split] = self.open_store(source)
+        others = [split for split in ("val", "test") if split not in splits]
+        splits |= split_by_tenths(splits["train"], others)
         y = splits["train"].targets
         if np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64):
-            warn_once(f"{path}: float32 rounds its targets: subtract a constant from them")
+            warn_once(f"{first}: float32 rounds its targets: subtract a constant from them")
         return splits
 
     @property
@@ -98,6 +103,8 @@ class MoleculeNet(CsvMolecules):
 class SmilesCSV(CsvMolecules):
     """Own molecules of a csv file.
 
+    A `test.csv` and a `valid.csv` beside a `train.csv` are its splits.
+
     Args:
         file: Name of the csv file in DATA_DIR.
         smiles_column: Name of the column of SMILES.
@@ -128,5 +135,6 @@ class SmilesCSV(CsvMolecules):
         return find_dataset(data_dir, [file], Path.is_file, "data.file names it", SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return the csv file."""
-        return [self.find_data(self.dataset_name, self.data_dir, self.file)]
+        """Return the csv file, and those of other splits beside it."""
+        path = self.find_data(self.dataset_name, self.data_dir, self.file)
+        return [*find_split_files(path, self.columns).values()]

@@ -202,18 +202,18 @@ def format_skipped(skipped: Mapping[str, Any]) -> str:
     return ", ".join(reasons)
 
 
-def split_by_tenths(store: GraphStore) -> dict[str, GraphStore]:
-    """Split the rows of a source: eight tenths for training, one for validation, one for testing.
+def split_by_tenths(
+    store: GraphStore, others: Sequence[str] = ("val", "test")
+) -> dict[str, GraphStore]:
+    """Split the rows of a source: a tenth for each of the others, and the rest for training.
 
     Rows are shuffled, not graphs, so that a skipped one moves no other.
     """
     count = store.summary["rows"]
     order = np.random.default_rng(_SPLIT_SEED).permutation(count)
-    tenths = {"train": (0, 8), "val": (8, 9), "test": (9, 10)}
-    splits = {
-        split: store.select_rows(order[count * begin // 10 : count * end // 10])
-        for split, (begin, end) in tenths.items()
-    }
+    ends = [count * tenth // 10 for tenth in range(10 - len(others), 10)]
+    parts = zip(("train", *others), np.split(order, ends), strict=True)
+    splits = {split: store.select_rows(rows) for split, rows in parts}
     if not all(map(len, splits.values())):
         text = f"{store.summary['name']} has {len(store)} molecules"
         raise UserError(f"{text}: too few for a tenth to validate and one to test")

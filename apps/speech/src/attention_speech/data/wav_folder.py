@@ -1,24 +1,29 @@
 """Own recordings: a csv file with a column of audio files and a column of their texts."""
 
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from experiment_kit.data.csv_files import read_csv_cells
+from experiment_kit.data.csv_files import find_split_files, read_csv_cells, read_csv_table
 from experiment_kit.data.datamodule import find_dataset
 from experiment_kit.errors import UserError
+from experiment_kit.run_files import warn_once
 
 from attention_speech.audio import Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData
 
+_PART = re.compile(r"(?i)(start|end|stop|begin|offset|onset)([-_ ]?(time|sec|seconds|s|ms))?")
 _SEED = 0  # draws the same splits for every run: the test set must not change
 
 
 class WavFolder(SpeechData):
     """Recordings that a csv file names, relative to its folder, and their texts.
 
-    A tenth of them is for validation and a tenth for testing, at least one each, by a shuffle that
-    is the same for every run. Texts are compared as they are: write them in one case.
+    A `test.csv` and a `dev.csv` or `valid.csv` beside a `train.csv` are its splits. Else a tenth is
+    for validation and a tenth for testing, at least one each, by a shuffle that is the same for
+    every run. Texts are compared as they are: write them in one case.
 
     Args:
         index: Name of the csv file in DATA_DIR.
@@ -49,34 +54,44 @@ class WavFolder(SpeechData):
         return find_dataset(data_dir, [index], Path.is_file, "data.index names it", SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:
-        """Return the csv file and the recordings that it names."""
-        path = self.find_data(self.dataset_name, self.data_dir, self.index)
-        return [path, *(path.parent / name for name in read_index(path, *self.columns))]
+        """Return the csv files and the recordings that they name."""
+        first = self.find_data(self.dataset_name, self.data_dir, self.index)
+        paths = find_split_files(first, self.columns).values()
+        names = (path.parent / name for path in paths for name in read_index(path, *self.columns))
+        return [*paths, *names]
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
-        """Read the index, and split the recordings."""
-        path = self.find_data(self.dataset_name, self.data_dir, self.index)
-        texts = read_index(path, *self.columns)
-        audio = {name: path.parent / name for name in texts}
-        transcripts = {name: Transcript(text, "") for name, text in texts.items()}
-        manifest = build_manifest(self.dataset_name, audio, transcripts)
-        recordings = self.use_manifests({"": manifest})
-        if len(recordings) < 3:
-            raise UserError(f"{path} names {len(recordings)} recordings: three splits take three")
+        """Read the indices, and split the recordings of the first where no other does."""
+        splits: dict[str, list[Utterance]] = {}
+        first = self.find_data(self.dataset_name, self.data_dir, self.index)
+        for split, path in find_split_files(first, self.columns).items():
+            texts = read_index(path, *self.columns)
+            audio = {name: path.parent / name for name in texts}
+            transcripts = {name: Transcript(text, "") for name, text in texts.items()}
+            manifest = build_manifest(self.dataset_name, audio, transcripts)
+            splits[split] = self.use_manifests({split * (split != "train"): manifest})
+        recordings = splits.pop("train")
+        others = [split for split in ("test", "val") if split not in splits]
+        if len(recordings) <= len(others):
+            raise UserError(f"{first} names {len(recordings)} recordings: three splits take three")
         order = np.random.default_rng(_SEED).permutation(len(recordings))
         count = max(1, len(recordings) // 10)
-        chosen = {"test": order[:count], "val": order[count : 2 * count]}
-        chosen["train"] = order[2 * count :]
-        return {split: [recordings[i] for i in sorted(rows)] for split, rows in chosen.items()}
+        parts = np.split(order, [count * number for number in range(1, len(others) + 1)])
+        chosen = zip((*others, "train"), parts, strict=True)
+        return splits | {split: [recordings[i] for i in sorted(rows)] for split, rows in chosen}
 
 
 def read_index(path: Path, file_column: str, text_column: str) -> dict[str, str]:
     """Read the texts of the recordings by their files."""
-    texts: dict[str, str] = {}
+    texts, places = dict[str, str](), set[str]()
+    _, names = next(read_csv_table(path))
+    if parts := ", ".join(filter(_PART.fullmatch, names)):
+        warn_once(f"{path} has {parts}, which is not read: recordings are read whole")
     for line, (file, text) in read_csv_cells(path, (file_column, text_column)):
-        file = str(Path(file))  # ./a.wav is a.wav
-        if file in texts or not (path.parent / file).is_file():
-            problem = "is named twice" if file in texts else "does not exist"
+        file, place = str(Path(file)), os.path.abspath(path.parent / file)  # ./a.wav is a.wav
+        if place in places or not (path.parent / file).is_file():
+            problem = "is named twice: cut it into files" if place in places else "does not exist"
             raise UserError(f"{path}, line {line}: {file} {problem}")
+        places.add(place)
         texts[file] = text
     return texts

@@ -88,6 +88,21 @@ def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hi
         raise UserError(f"{where}: {len(cells)} cells, not {width}: {hint}")
 
 
+def find_split_files(path: Path, columns: Sequence[str | Sequence[str]]) -> dict[str, Path]:
+    """Find the csv files of val and test that a folder has beside one that is called train."""
+    ends = map(re.escape, re.split(r"(?i)(?<![a-z])train(?![a-z])", path.name, maxsplit=1))
+    other = "(?i:(?P<test>test)|(?P<val>dev|val(?:id(?:ation)?)?))".join(ends)
+    found = {"train": path}
+    for file in sorted(path.parent.iterdir()):
+        if (match := re.fullmatch(other, file.name)) and match.lastgroup:
+            try:  # Kaggle's test sets have no targets
+                next(read_csv_cells(file, columns, allow_empty=True))
+                found[match.lastgroup] = file
+            except UserError as error:
+                warn_once(f"{error}: it is not read")
+    return found
+
+
 def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:
     """Yield the lines of a text file with their ends; `newline` is as of `open`.
 

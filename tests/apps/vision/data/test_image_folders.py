@@ -163,14 +163,16 @@ LAYOUTS = [
     *((f"train/ {name}/", (*APART, name), "") for name in ("val", "valid", "evaluation", "test")),
     ("Training/ Testing/ __MACOSX/", (*APART, "Testing"), "__MACOSX is not read: 8 images\n"),
     ("training_set/ test_set/ 1.jpg", (*APART, "test_set"), "photos/1.jpg is not read: 1 images\n"),
-    *((f"train/ {name}/ test/", OWN, "") for name in ("val", "valid", "validation", "dev")),
+    *((f"train/ {name}/ test/", OWN, "") for name in ("val", "validation", "dev", "eval")),
+    ("training/ validation/ evaluation/", (8, 8, 8, "evaluation"), ""),
+    ("/ cat/2_mask.png", (5, 2, 2, "photos"), "cat/2_mask\n"),
     ("train/ val/ valid/ test/", OWN, "photos/valid is not read: 8 images\n"),
     ("seg_train/ seg_test/ pred/", (*APART, "seg_test"), "photos/pred is not read: 8 images\n"),
     ("01_train1/ 02_test1/", (*APART, "02_test1"), ""),
     ("train_val/ tests/", (*APART, "tests"), ""),
     ("train.X1/ val.X/", (*APART, "val.X"), ""),
     ("aug_train/1/1.jpg train/ test/", (*APART, "test"), "aug_train is not read: 1 images\n"),
-    ("/ cat/x/1.jpg cat/y/1.jpg dog/z/1.jpg", (7, 2, 2, "photos"), "inside of them: x, y, z\n"),
+    ("/ cat/x/1.jpg cat/y/1.jpg dog/y/1.jpg", (7, 2, 2, "photos"), "inside of them: x, y\n"),
     ("train/ test/ more/", (*APART, "test"), "photos/more is not read: 8 images\n"),
     ("train/ test/1.jpg", (4, 2, 2, "train"), "photos/test is not read: 1 images\n"),
     ("train/ val/ test/1.jpg", (*APART, "val"), "photos/test is not read: 1 images\n"),
@@ -198,14 +200,17 @@ def test_own_folders_are_split_as_their_names_say(names, sizes, note, tmp_path, 
     assert (said.endswith(note), bool(said)) == (True, bool(note))
 
 
-def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> None:
-    draw_folder(tmp_path / "photos", "/ freight_train/1.jpg @Recycle/1.jpg #snapshot/1.jpg")
+def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path, capsys) -> None:
+    names = "freight_train/1.jpg images_1/1.jpg"
+    draw_folder(tmp_path / "photos", f"/ {names} @Recycle/1.jpg #snapshot/1.jpg")
+    (tmp_path / "photos/test.txt").touch()
     for place in ("photos", "photos/cat"):
         (tmp_path / place / "photos").symlink_to("..")  # by `ln -s` again
     (tmp_path / "photos/lost+found").mkdir()
     data = ImageFolder(folder="photos", data_dir=str(tmp_path), image_size=8)
-    assert data.label_names == ["cat", "dog", "freight_train"]
-    assert sum(len(images.labels) for images in data.read_images()) == 9
+    assert data.label_names == ["cat", "dog", "freight_train", "images_1"]
+    assert sum(len(images.labels) for images in data.read_images()) == 10
+    assert "photos/test.txt is not read\n" in capsys.readouterr().err
     (tmp_path / "photos/freight_train/cat").mkdir()
     (tmp_path / "list").write_text("cat\nfreight_train\n")
     data = ImageFolder(folder="photos", data_dir=str(tmp_path), classes=str(tmp_path / "list"))
@@ -218,6 +223,9 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path) -> 
     ("seg_train/seg_train/ seg_test/", "photos/seg_train has one class"),
     ("photos/", "photos has one class: name a folder of two or more"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes into .*/train"),
+    ("images/1.jpg masks/1.jpg", "photos has images, masks, which are no classes: name"),
+    ("x_images_part_1/1.jpg x_images_part_2/1.jpg", "_part_1, x_images_part_2, which are no cla"),
+    ("amazon/images/ webcam/images/", "photos has cat, dog inside of amazon, webcam: if"),
     ("car/ train/", "photos has car beside train: name all that are classes in a file"),
     ("fold1/ fold2/", "photos has cat, dog inside of fold1, fold2: if fold1, fold2 are"),
     ("/ photos/", "photos has cat, dog inside of photos: if cat, dog, photos are the classes"),

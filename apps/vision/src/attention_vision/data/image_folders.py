@@ -22,7 +22,10 @@ from attention_vision.data.image_sources import (
     ImageFiles,
     ImageSource,
     SkipUnreadable,
+    count_images,
     drop_unreadable,
+    read_annotations,
+    warn_copies,
 )
 
 # ImageNet's training images have these; the papers use them for its subsets too
@@ -32,11 +35,13 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLIT = re.compile(
     r"(?:\w+?[-_ ])??"
-    r"(?:(?P<train>train(?:ing|[-_ ]?val)?)|(?P<val>val(?:id(?:ation)?)?|dev|eval(?:uation)?)|"
-    r"(?P<test>test(?:ing|s)?))"
+    r"(?:(?P<train>train(?:ing|[-_ ]?val)?)|(?P<val>val(?:id(?:ation)?)?|dev)|"
+    r"(?P<test>test(?:ing|s)?)|(?P<eval>eval(?:uation)?))"
     r"(?:[-_. ]?(?:set|data|images?|x?\d+)|[.]x)?",  # ImageNet-100 of Kaggle has train.X1 and val.X
     re.IGNORECASE,
 )
+# parts of images, as HAM10000_images_part_1, and what is beside images
+_PLACES = re.compile(r"(?i)\w*ima?ge?s?.?(part)?.?\d+|(jpeg)?ima?ge?s?|masks?|annotations?|labels?")
 _LOCATIONS = {  # folders in DATA_DIR, and the download
     "ImageNet-1k": (("imagenet", "imagenet-1k", "."), "imagenet"),
     "ImageNet-100": (("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),
@@ -123,7 +128,7 @@ class ImageFolders(VisionData):
         folder, classes = self.folders[split], list(self.label_names)
         annotations = folder / "val_annotations.txt"
         if annotations.is_file() and not {*classes} <= {*list_visible_folders(folder)}:
-            return _read_annotations(annotations, classes)
+            return read_annotations(annotations, classes)
         if split != "train":
             found = set(list_subfolders(folder))
             if absent := sorted(set(classes) - found):
@@ -183,7 +188,14 @@ class ImageFolder(ImageFolders):
         if len(classes) < 2:
             raise UserError(f"{train} has one class: name a folder of two or more")
         found = [] if self.chosen else classes
-        inside = {name: {*list_visible_folders(train / name)} - {name} for name in found}
+        if found and all(map(_PLACES.fullmatch, found)):
+            text = f"{train} has {format_names(found)}, which are no classes: name a folder"
+            raise UserError(f"{text} of classes, or the classes in a file for data.classes")
+        inside = {  # the classes of Office-31 are in amazon/images
+            name: {x.name for x in (train / name).glob("images/*/") if not is_hidden(x.name)}
+            or {*list_visible_folders(train / name)} - {name}
+            for name in found
+        }
         counts = Counter(x for names in inside.values() for x in names)
         # folds or persons with the classes inside, views of each class, or the classes once more?
         shared = sorted(x for x, n in counts.items() if x in found or n > len(classes) / 2)
@@ -194,7 +206,7 @@ class ImageFolder(ImageFolders):
                 f" {format_names(classes)} are the classes, name them in a file for data.classes,"
                 " else make one folder of images for each class"
             )
-        if len(counts) > len(classes):
+        if {*counts} - {"images"}:
             text = (
                 f"{train}: the classes are {format_names(classes)}, not the folders inside of them"
             )
@@ -249,10 +261,11 @@ class ImageFolder(ImageFolders):
     def read_images(self) -> tuple[ImageFiles, ImageFiles]:
         """List the files of both splits, and count those beside them."""
         root = self.find_data(self.dataset_name, self.data_dir, self.folder)
-        if self.folders["train"] != root:
-            for path in sorted(set(root.iterdir()) - set(self.folders.values())):
-                if count := count_images(path):
-                    print(f"note: {path} is not read: {count} images", file=sys.stderr)
+        for path in sorted(set(root.iterdir()) - set(self.folders.values())):
+            count = count_images(path) if self.folders["train"] != root else 0
+            if count or (path.suffix in (".txt", ".csv") and _guess_split(path.stem)):
+                text = f": {count} images" if count else ""
+                print(f"note: {path} is not read{text}", file=sys.stderr)
         if "test" in self.folders:
             return super().read_images()
         images = self.list_images("train")
@@ -292,6 +305,8 @@ def find_splits(folder: Path) -> dict[str, Path]:
             first = found.setdefault(split, folder / name).name
             if len(first) == len(name) and first != name:
                 raise UserError(f"{folder} has {first} and {name}: join them, or move one away")
+    if more := found.pop("eval", None):  # Food-11's test set; it validates beside a `test`
+        found.setdefault("val" if "test" in found else "test", more)
     return found
 
 
@@ -299,12 +314,6 @@ def _guess_split(name: str) -> str:
     """Return the split that the name of a folder means; "" for a class."""
     match = _SPLIT.fullmatch(name)
     return (match.lastgroup or "") if match else ""
-
-
-def count_images(path: Path) -> int:
-    """Count the images in a folder; 1 for an image itself."""
-    files = [file for *_, names in os.walk(path) for file in names] or [path.name]
-    return sum(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
 
 
 def list_image_files(folder: Path, classes: list[str]) -> ImageFiles:
@@ -334,14 +343,6 @@ def list_image_files(folder: Path, classes: list[str]) -> ImageFiles:
             ignored["outside of the classes"] += count_images(path)
     if counts := ", ".join(f"{count} {kind}" for kind, count in sorted((+ignored).items())):
         print(f"note: files in {folder} that are not read: {counts}", file=sys.stderr)
+    warn_copies([path for path, _ in found])
     note_frames(path for path, _ in found)
     return ImageFiles(folder, [path[start:] for path, _ in found], [label for _, label in found])
-
-
-def _read_annotations(path: Path, classes: list[str]) -> ImageFiles:
-    """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    lines = (line.split("\t") for line in read_text_lines(path))
-    rows = [row for row in lines if len(row) > 1 and row[1] in numbers]
-    names = [f"images/{row[0]}" for row in rows]
-    return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])

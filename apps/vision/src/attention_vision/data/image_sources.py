@@ -1,6 +1,7 @@
 """Labeled images in memory or in files, and data sets that draw from them."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from experiment_kit.data.image_files import UnreadableImageError, load_image
+from experiment_kit.data.csv_files import read_text_lines
+from experiment_kit.data.image_files import IMAGE_SUFFIXES, UnreadableImageError, load_image
 from experiment_kit.errors import UserError
 from PIL import Image
 from rich.console import Console
@@ -20,6 +22,7 @@ from torch.utils.data import Dataset
 
 from attention_vision.data.augment import Transform
 
+_TWIN = re.compile(r"(?i)(.+?)[-_ ]+(mask|copy|\(\d\))")  # a_mask, a - Copy, a (1)
 MAX_NAMED = 5  # unreadable files that get a warning of their own
 
 
@@ -103,6 +106,29 @@ class SkipUnreadable(ImageDataset):
                 if self.bad.sum() <= MAX_NAMED:
                     _print_warning(f"{error}; training uses the next readable image instead")
         raise UserError(f"none of the {len(self)} images under {self.source.root} can be read")
+
+
+def count_images(path: Path) -> int:
+    """Count the images in a folder; 1 for an image itself."""
+    files = [file for *_, names in os.walk(path) for file in names] or [path.name]
+    return sum(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
+
+
+def read_annotations(path: Path, classes: list[str]) -> ImageFiles:
+    """Read Tiny-ImageNet's list: each line has the name and the class of an image, and a box."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    lines = (line.split("\t") for line in read_text_lines(path))
+    rows = [row for row in lines if len(row) > 1 and row[1] in numbers]
+    names = [f"images/{row[0]}" for row in rows]
+    return ImageFiles(path.parent, names, [numbers[row[1]] for row in rows])
+
+
+def warn_copies(paths: Sequence[str]) -> None:
+    """Warn of images whose names say that they are masks or copies of others."""
+    stems = {os.path.splitext(path)[0] for path in paths}
+    likely = (_TWIN.fullmatch(stem) for stem in stems if stem.endswith(("mask", "opy", ")")))
+    if twins := [match[0] for match in likely if match and match[1] in stems]:
+        _print_warning(f"{len(twins)} images are named as masks or copies of others: {min(twins)}")
 
 
 def drop_unreadable(source: ImageFiles, indices: np.ndarray) -> np.ndarray:

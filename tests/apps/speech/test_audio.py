@@ -21,9 +21,10 @@ pytestmark = pytest.mark.usefixtures("workdir")
 
 N = 16123  # samples of the files below, odd
 WAVE = 0.3 * np.sin(np.arange(N) / 20) + 0.01 * np.random.default_rng(0).normal(size=N)
-DAMAGED, JOINED = "damaged or truncated audio", "several audio files joined in one"
+DAMAGED, JOINED = "damaged or truncated audio", "several audio files or streams in one"
 LONGER = "more samples than its header counts"
 CANCEL = "2 channels that cancel each other when averaged"
+SCALE = "samples above 100, or below a step of 16 bits: scale them to 1"
 UNKNOWN = "no audio file of a known format"
 
 
@@ -113,6 +114,8 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
        for kind in ("PAF", "IRCAM", "AVR", "SVX", "PVF")},
     "FLAC, damaged in its middle": (FLAC[:4000] + bytes(64) + FLAC[4064:], DAMAGED),
     "not finite": (encode("WAV", "FLOAT", np.array([0, np.nan])), "samples that are not finite"),
+    **{f"16 bits as {kind}": (encode("WAV", kind, scale * WAVE), SCALE)
+       for kind, scale in (("FLOAT", 9000), ("PCM_32", 2**-16))},
     "no samples": (encode("WAV", "PCM_16", WAVE[:0]), "no samples"),
     "no bytes": (b"", "an empty file"),
     "text": (b"HE HOPED THERE\n", UNKNOWN),

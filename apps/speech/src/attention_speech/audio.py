@@ -37,8 +37,7 @@ _BEGINS = [re.compile(begin, re.DOTALL) for begin in (
 # a cut is noticed in these formats
 _FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU", "CAF", "VOC", "NIST",
             "RAW")  # fmt: skip
-_VERSION = 5  # the manifest's content; another version goes into another folder
-_MAX_NAMES = 3  # utterances that a note names
+_VERSION = 6  # the manifest's content; another version goes into another folder
 # the format of an4's .raw files, which have no header
 _RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
 
@@ -71,7 +70,7 @@ def read_audio(path: str | Path) -> tuple[Tensor, int]:
     """Return the wave (T,) of a file, float32 in [-1, 1], averaged over channels, and its rate.
 
     Raises UnusableAudio for a file that is no audio, has no samples, is shorter than it says, is
-    several files in one, or has samples that are not finite or channels that cancel each other.
+    several files in one, or has samples that are not finite, far from 1, or cancel by channels.
     """
     waves, rates, _ = zip(*_read_blocks(path), strict=True)
     return torch.cat(waves), rates[0]
@@ -79,7 +78,7 @@ def read_audio(path: str | Path) -> tuple[Tensor, int]:
 
 def _read_blocks(path: str | Path) -> Iterator[tuple[Tensor, int, int]]:
     """Yield the wave in blocks, with its rate and the number of channels."""
-    power = mixed = 0.0
+    power = mixed = peak = 0.0
     count = channels = 0
     with _open_audio(path) as files:
         for file in files:
@@ -90,6 +89,7 @@ def _read_blocks(path: str | Path) -> Iterator[tuple[Tensor, int, int]]:
                 wave = block.mean(dim=1)
                 if not wave.isfinite().all():
                     raise UnusableAudio(path, "samples that are not finite")
+                peak = max(peak, float(block.abs().max()))
                 if channels > 1:
                     power += float(block.double().square().mean(dim=1).sum())
                     mixed += float(wave.double().square().sum())
@@ -99,6 +99,8 @@ def _read_blocks(path: str | Path) -> Iterator[tuple[Tensor, int, int]]:
                 raise UnusableAudio(path, "damaged or truncated audio")
     if not count:
         raise UnusableAudio(path, "no samples")
+    if peak > 100 or (0 < peak < 2**-15 and file.subtype == "PCM_32"):
+        raise UnusableAudio(path, "samples above 100, or below a step of 16 bits: scale them to 1")
     if mixed < _CANCELED * power:
         raise UnusableAudio(path, f"{channels} channels that cancel each other when averaged")
 
@@ -184,7 +186,7 @@ def _check_header(path: str | Path) -> str | io.BytesIO:
         if begin and Path(path).suffix.lower() == ".raw":
             raise UnusableAudio(path, "a header, which .raw has not: name it by its format")
         if begin and begin.re.search(data, begin.end()):
-            raise UnusableAudio(path, "several audio files joined in one")
+            raise UnusableAudio(path, "several audio files or streams in one")
         if data[:4] == b"OggS" and _is_cut_ogg(data):
             raise UnusableAudio(path, "damaged or truncated audio")
         if (place := _find_open_size(path, data)) is None:
@@ -303,11 +305,9 @@ def _probe_files(
     """Return rows of utterances, and the names of those left out and converted by reason."""
     both = {key: audio[key] for key in sorted(audio.keys() & transcripts.keys())}
     rows: list[tuple[str, str, float, str, str]] = []
-    left_out: dict[str, list[str]] = {}
-    infos: dict[str, AudioInfo] = {}
+    left_out, infos = dict[str, list[str]](), dict[str, AudioInfo]()
     console = Console(stderr=True)
-    # libsndfile releases the interpreter's lock
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:  # libsndfile frees Python's lock
         results = pool.map(_probe_or_reason, both.values())
         silent = not console.is_terminal
         bar = track(results, f"{name}: audio", len(both), console=console, disable=silent)
@@ -346,5 +346,5 @@ def _probe_or_reason(path: Path) -> AudioInfo | str:
 
 def describe_utterances(kind: str, names: Sequence[str]) -> str:
     """Return the number of utterances of a kind, and the first names."""
-    first = ", ".join(names[:_MAX_NAMES]) + ", ..." * (len(names) > _MAX_NAMES)
+    first = ", ".join(names[:3]) + ", ..." * (len(names) > 3)
     return f"{len(names)} utterance{'s' * (len(names) != 1)} with {kind} ({first})"

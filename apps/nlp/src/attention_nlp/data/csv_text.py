@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment_kit.data.csv_files import read_csv_cells
+from experiment_kit.data.csv_files import read_csv_cells, warn_held_out
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import warn_once
@@ -106,8 +106,10 @@ class CsvText(LanguageData):
         return [examples[i] for i in split_stratified(labels, 1 / 5, seed=0)[split == "dev"]]
 
     def _read_rows(self, split: str) -> list[list[str]]:
-        path, files = self.find_split(split), self.list_data_files()
-        return [cells for _, cells in read_csv_cells(path, self.columns, read=files)]
+        path = self.find_split(split)
+        for file in {*path.parent.iterdir()} - {*self.list_data_files()}:
+            warn_held_out(file, "give it as data.test_file, or its rows are drawn at random")
+        return [cells for _, cells in read_csv_cells(path, self.columns)]
 
     def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
         numbers = {name: number for number, name in enumerate(self.classes)}

@@ -23,24 +23,20 @@ Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
 
 def read_csv_cells(
-    path: Path, columns: Columns, *, allow_empty: bool = False, read: Sequence[Path] = ()
+    path: Path, columns: Columns, *, allow_empty: bool = False
 ) -> Iterator[tuple[int, list[str]]]:
     """Yield the line on which each row ends, and its cells in the named columns, without spaces.
 
     The first name of a column that exists is read. Raises UserError for a missing file or column,
     two columns of a name, a file without rows, and, unless `allow_empty`, an empty cell. Warns of a
-    column of splits, and of held-out rows in a file beside this one that is not `read` either.
+    column of splits.
     """
     rows = read_csv_table(path)
     _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
-    found = [names[i] for i in range(len(names)) if i not in places]
-    unread = [f"{x} of {path}" for x in found if re.fullmatch(_SPLIT_COLUMN, x.lower())]
-    beside = sorted({*path.parent.glob("*.[cC][sS][vV]*")} - {path, *read})
-    unread += [str(file) for file in beside if re.match(_HELD_OUT_FILE, file.name.lower())]
-    for name in unread:
-        hint = "held-out rows are drawn at random; csv_text reads test rows from data.test_file"
-        warn_once(f"{name} is not read: {hint}")
+    for name in {*names} - {names[place] for place in places}:
+        if re.fullmatch(_SPLIT_COLUMN, name.lower()):
+            warn_once(f"{path} has a column {name}, which is not read: its rows are one set")
     line = 0
     for line, row in rows:
         cells = [row[place] for place in places]
@@ -88,7 +84,7 @@ def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hi
         raise UserError(f"{where}: {len(cells)} cells, not {width}: {hint}")
 
 
-def find_split_files(path: Path, columns: Sequence[str | Sequence[str]]) -> dict[str, Path]:
+def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
     """Find the csv files of val and test that a folder has beside one that is called train."""
     ends = map(re.escape, re.split(r"(?i)(?<![a-z])train(?![a-z])", path.name, maxsplit=1))
     other = "(?i:(?P<test>test)|(?P<val>dev|val(?:id(?:ation)?)?))".join(ends)
@@ -100,7 +96,15 @@ def find_split_files(path: Path, columns: Sequence[str | Sequence[str]]) -> dict
                 found[match.lastgroup] = file
             except UserError as error:
                 warn_once(f"{error}: it is not read")
+        elif match is None:
+            warn_held_out(file, "held-out rows are drawn at random")
     return found
+
+
+def warn_held_out(path: Path, reason: str) -> None:
+    """Warn of a csv file that is not read, if its name is that of held-out rows."""
+    if ".csv" in path.name.lower() and re.match(_HELD_OUT_FILE, path.name.lower()):
+        warn_once(f"{path} is not read: {reason}")
 
 
 def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:

@@ -4,16 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attention_core.plots.panels import (
-    FULL_WIDTH,
-    Axes,
-    Figure,
-    Lines,
-    add_legend,
-    get_line,
-    make_panels,
-    show_integers,
-)
+from attention_core.plots import panels
+from attention_core.plots.panels import FULL_WIDTH, Axes, Figure, Lines
 
 MEASURES = {
     "hfc_lfc": "high / low frequency of the tokens",
@@ -39,11 +31,13 @@ def draw_curves(
         x, y = curve if isinstance(curve, tuple) else (range(len(curve)), curve)
         y = [math.nan if value is None else value for value in y]
         marked = {"marker": "o", "markersize": 3} if len(y) <= NAMED_MARKERS else {}
-        axis.plot(x, y, label=label, **{**marked, **get_line(lines, [*curves], label), **style})
+        axis.plot(
+            x, y, label=label, **{**marked, **panels.get_line(lines, [*curves], label), **style}
+        )
 
 
 def plot_curves(
-    panels: Mapping[str, Mapping[str, Curve]],
+    titled: Mapping[str, Mapping[str, Curve]],
     xlabel: str,
     ylabel: str = "",
     lines: Lines | None = None,
@@ -51,13 +45,13 @@ def plot_curves(
     **options: Any,
 ) -> Figure:
     """Plot labeled curves in a panel for each title; `options` are those of `Axes.set`."""
-    figure, axes = make_panels(len(panels), width=width)
-    for axis, (title, curves) in zip(axes, panels.items(), strict=True):
+    figure, axes = panels.make_panels(len(titled), width=width)
+    for axis, (title, curves) in zip(axes, titled.items(), strict=True):
         draw_curves(axis, curves, lines)
         axis.set(title=title, ylabel=ylabel, **options)
-        show_integers(axis, xlabel)
+        panels.show_integers(axis, xlabel)
     if lines is None:
-        add_legend(figure)
+        panels.add_legend(figure)
     return figure
 
 
@@ -68,8 +62,8 @@ def plot_depth_profiles(
     width: float = FULL_WIDTH,
 ) -> Figure:
     """Plot measures of the tokens after the embedding (0) and after each block."""
-    panels = {
+    titled = {
         MEASURES.get(name, name): {m: p[name] for m, p in methods.items() if name in p}
         for name in measures
     }
-    return plot_curves(panels, "block", lines=lines, width=width)
+    return plot_curves(titled, "block", lines=lines, width=width)

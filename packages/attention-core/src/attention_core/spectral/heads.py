@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attention_core.checks import check_tensors
 from attention_core.spectral.maps import restrict_map
+from attention_core.spectral.tokens import token_cosine
 
 # softmax gives less to forbidden keys, even where the mask adds only -100, as in Swin
 SMALLEST_WEIGHT = torch.finfo(torch.float32).tiny
@@ -57,13 +58,7 @@ def head_cosine(A: Tensor, mask: Tensor | None = None) -> Tensor:
     tensor(0.7071)
     """
     check_tensors("spectral.head_cosine", 3, A=A)
-    num_heads = A.shape[-3]
-    if num_heads == 1:
+    if A.shape[-3] == 1:
         raise ValueError("spectral.head_cosine compares two heads or more, got a map of one")
-    A = A.to(torch.promote_types(A.dtype, torch.float32))
-    if mask is not None:
-        A = restrict_map(A, mask.unsqueeze(-2))
-    unit = torch.nn.functional.normalize(A.flatten(-2), dim=-1)
-    cosine = unit @ unit.mT
-    trace = cosine.diagonal(dim1=-2, dim2=-1).sum(-1)
-    return (cosine.sum((-2, -1)) - trace) / (num_heads * (num_heads - 1))
+    A = A if mask is None else restrict_map(A, mask.unsqueeze(-2))
+    return token_cosine(A.flatten(-2), signed=True)

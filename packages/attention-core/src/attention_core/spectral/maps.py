@@ -110,8 +110,7 @@ def singular_values(H: Tensor) -> Tensor:
     >>> singular_values(torch.diag(torch.tensor([1.0, 3.0])))
     tensor([3., 1.])
     """
-    check_tensors("spectral.singular_values", 2, H=H)
-    return torch.linalg.svdvals(H.to(torch.promote_types(H.dtype, torch.float32)))
+    return torch.linalg.svdvals(prepare_tokens("singular_values", H, None))
 
 
 def singular_response(A: Tensor, H: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,8 +74,7 @@ def map_smoothing_rate(H: Tensor, mask: Tensor | None = None) -> Tensor:
     >>> map_smoothing_rate(torch.tensor([[0.9, 0.1], [0.3, 0.7]]))
     tensor(0.6000)
     """
-    check_tensors("spectral.map_smoothing_rate", 2, H=H)
-    H = H.to(torch.promote_types(H.dtype, torch.float32))
+    H = prepare_tokens("map_smoothing_rate", H, mask)
     if mask is not None:
         H = restrict_map(H, mask)
         count = mask.sum(-1)[..., None, None].clamp(min=1)
@@ -119,8 +118,7 @@ def condition_number(W: Tensor) -> Tensor:
     >>> condition_number(torch.diag(torch.tensor([4.0, 0.5])))
     tensor(8.)
     """
-    check_tensors("spectral.condition_number", 2, W=W)
-    W = W.to(torch.promote_types(W.dtype, torch.float32))
+    W = prepare_tokens("condition_number", W, None)
     sigma = torch.linalg.svdvals(W)
     smallest = sigma[..., -1]
     rounding = sigma[..., 0] * W.shape[-1] * torch.finfo(W.dtype).eps

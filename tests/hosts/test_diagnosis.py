@@ -304,6 +304,8 @@ def test_a_model_is_as_it_was_also_after_an_error(case):
     model, batch = case.build().train(), case.batch()
     next(model.parameters()).requires_grad_(False)
     model.get_submodule(case.blocks[-1]).eval()
+    model.register_buffer("seen", seen := torch.zeros(0))  # an observer writes it
+    model.register_forward_hook(lambda *_: (seen.resize_(2).fill_(1), None)[1])
     before, state = take_snapshot(model), torch.get_rng_state()
     diagnose(model, batch)
     check_unchanged(model, before)

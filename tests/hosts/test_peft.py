@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import AGF, EigenSpectrum, attach, detach, penalties, trainable_parameters
+from attention_core.diagnosis import diagnose
 from attention_core.filters import GFSA, CenteredAttention
 from attention_core.hosts.transformers import load
 from attention_core.kernels import Linformer, Singularformer
@@ -137,6 +138,13 @@ def test_a_penalty_counts_once_and_modules_of_the_model_keep_their_names():
         model["vit"](torch.randn(1, 3, timm_models.SIZE, timm_models.SIZE))
     assert len(terms) == 3
     assert wrapped.peft_config["default"].modules_to_save == ["attn.kernel", "tokens"]
+
+
+def test_a_diagnosis_keeps_frozen_what_an_adapter_would_train():
+    lora = peft.LoraConfig(target_modules=["fc1"], modules_to_save=["head"])
+    model = peft.get_peft_model(timm_models.build(), lora).requires_grad_(False)
+    diagnose(model, torch.randn(2, 3, timm_models.SIZE, timm_models.SIZE), mechanisms=[GFSA])
+    assert not any(weight.requires_grad for weight in model.parameters())
 
 
 @orders

@@ -79,7 +79,7 @@ def prepare_model(model: nn.Module) -> Iterator[None]:
     """Set eval mode, compile nothing; restore the model and the random state at the end."""
     devices = [*{weight.device for weight in model.parameters() if weight.is_cuda}]
     eager = torch.compiler.set_stance("force_eager")
-    with eager, restore_model(model), torch.random.fork_rng(devices):
+    with eager, restore_model(model, [*model.buffers()]), torch.random.fork_rng(devices):
         model.eval()
         yield
 

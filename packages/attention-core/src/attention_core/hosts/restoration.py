@@ -23,6 +23,7 @@ def restore_model(
         if isinstance(state, dict)
     ]
     saved = [(state, dict(state)) for state in dicts]
+    trained = [(weight, weight.requires_grad) for weight in model.parameters()]
     weights = [(weight, weight.detach().clone()) for weight in rewritten]
     is_done = False
     try:
@@ -35,6 +36,11 @@ def restore_model(
             for state, content in saved:
                 state.clear()
                 state.update(content)
+            for parameter, is_trained in trained:
+                parameter.requires_grad_(is_trained)
             with torch.no_grad():
                 for weight, value in weights:
-                    weight.copy_(value)
+                    if weight.shape != value.shape:  # an observer's
+                        weight.resize_(value.shape)
+                    if not torch.equal(weight, value):
+                        weight.copy_(value)

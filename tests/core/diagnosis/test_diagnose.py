@@ -8,6 +8,7 @@ import torch
 from attention_core import SelfAttention, diagnose, spectral
 from attention_core.kernels import Primalformer
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import flex_attention
 
 DIM, HEADS, N, B = 12, 3, 7, 2
 
@@ -107,6 +108,8 @@ REFUSED = [
     (lambda: diagnose(None, make_tokens()), TypeError, "model"),
     (lambda: diagnose(nn.Sequential(nn.Linear(3, 3)), torch.randn(2, 5, 3)), ValueError,
      "Sequential has no attention that attach knows"),
+    (lambda: diagnose(nn.Sequential(Styled(lambda _, x: flex_attention(*(x[:, None],) * 3)[:, 0])),
+                      make_tokens()), ValueError, "flex_attention shows no map"),
     (lambda: diagnose(nn.DataParallel(Stack()), make_tokens()), ValueError,
      r"DataParallel wraps the model.*model\.module"),
     (lambda: diagnose(torch.compile(Stack()), make_tokens()), ValueError,
@@ -155,6 +158,19 @@ class Hidden(nn.Module):
         return self.model(x, self.mask)
 
 
+@pytest.mark.parametrize("form", [
+    lambda filtered, q: filtered(q),
+    lambda _, q: nn.functional.scaled_dot_product_attention(q, q, q),
+    lambda _, q: (q @ q.mT).masked_fill(torch.ones(N, N).triu(1) > 0, -1e9).softmax(-1) @ q,
+])  # fmt: skip
+def test_keys_that_sharp_attention_leaves_out_are_no_padding(form):
+    model, x = pass_values(Stack(depth=1), 1.0, 1e3), make_tokens()
+    x[:, 0] = 99 * x.abs().sum((0, 1))
+    model.forward = lambda x: x + form(model.blocks[0].attn, x)
+    found = diagnose(model, x, measures="light").layers[0].output.hfc_lfc
+    assert found == pytest.approx(spectral.hfc_lfc(model(x)).mean().item(), rel=1e-4)
+
+
 def test_what_lies_between_layers_of_one_size_counts():
     model = Stack(depth=2)
     model.forward = lambda x: model.blocks[1](model.blocks[0](x).tanh())
@@ -167,6 +183,11 @@ def test_what_lies_between_layers_of_one_size_counts():
     model.forward = lambda x, text: model.blocks[1](torch.cat([model.blocks[0](x).cos(), text], 1))
     report = diagnose(model, (make_tokens(), make_tokens()[:, :3]))
     assert "Stream 1 (from blocks.1.attn on) " in report.verdict
+    next_pass, rows = model.blocks[1], torch.eye(DIM)  # on tokens that the pass before chose
+    model.forward = lambda x: next_pass(
+        nn.functional.embedding(model.blocks[0](x).argmax(-1), rows)
+    )
+    assert "Stream 1 (from blocks.1.attn on) " in diagnose(model, make_tokens()).verdict
 
 
 def test_a_kernel_without_a_map_has_tokens_alone():
@@ -200,6 +221,8 @@ STYLES = {
     "a sum in a branch": lambda b, x: x + b.mlp(x - b.attn(x)).relu(),
     "neighbours": lambda b, x: b.norm(x + b.mlp(x).relu()) + b.norm(x + b.attn(x)),
     "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
+    "a function that vmap maps": lambda b, x: (
+        x + b.attn(x) * torch.vmap(torch.norm)(x)[:, None, None]),
     "nodes": lambda b, x: (y := x.flatten(0, -2)) + b.attn(y.view(B, -1, DIM)).flatten(0, 1),
 }  # fmt: skip
 
@@ -236,10 +259,13 @@ def test_a_channel_that_crosses_the_threshold_of_outliers_does_not_smooth(is_hal
     assert "HFC/LFC times 1.00)" in report.verdict
 
 
-def test_changes_of_branches_that_are_scaled_together_sum_to_that_of_the_tokens():
-    model = nn.Sequential(*map(Styled, [lambda b, x: x + 0.1 * (b.attn(x) + b.mlp(x))] * 2))
-    for layer in diagnose(model, make_tokens()).layers:
+@pytest.mark.parametrize("step", [
+    lambda b, x: x + 0.1 * (b.attn(x) + b.mlp(x)), lambda b, x: x + b.attn(x) + b.mlp(x)
+])  # fmt: skip
+def test_changes_of_branches_that_are_added_together_sum_to_that_of_the_tokens(step):
+    for layer in diagnose(nn.Sequential(*map(Styled, [step] * 2)), make_tokens()).layers:
         assert list(layer.changes) == ["attention", "MLP"]
+        assert list(layer.steps) == ["input", "attention", "mlp"]
         before, after = (torch.tensor(layer.steps[k].samples["hfc_lfc"]) for k in ("input", "mlp"))
         change = (after / before).log().mean().item()
         assert sum(layer.changes.values()) == pytest.approx(change, abs=1e-6)
@@ -249,3 +275,5 @@ def test_tokens_that_are_alike_at_the_input_over_smooth_where_they_rise():
     x = make_tokens() + 4
     assert "does not over-smooth" in diagnose(make_idle_blocks(0.0), x[:1]).verdict
     assert "over-smooths" in diagnose(pass_values(Stack(), 1.0), x).verdict
+    report = diagnose(pass_values(Stack(), 1.0), x[:, :1].expand(-1, N, -1))  # rounding errors
+    assert "HFC/LFC times 1.00)" in report.verdict

@@ -1,5 +1,6 @@
 """Find the attention maps of a recorded pass, whichever functions apply them, and form them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from attention_core import spectral
-from attention_core.diagnosis.record import RESHAPES, Graph, ModuleCall, Node, list_terms
+from attention_core.diagnosis.record import RESHAPES, Graph, ModuleCall, Node
 from attention_core.filters.plain import Plain
 from attention_core.kernels.common import at_least_float32
 from attention_core.operators import Softmax, ValueFreeOutput
@@ -34,6 +35,7 @@ class AttentionCall:
 
     `kind` is the function that makes it: a filter, torch's two functions, or a product of the
     tensors `map`, whose axes (..., query, key) are `axes`, and `values`. `shape` is the map's.
+    `may_pad` is False if no mask reaches the map that may differ between the samples.
     """
 
     node: Node
@@ -45,6 +47,7 @@ class AttentionCall:
     map: Node | None = None
     values: Node | None = None
     axes: tuple[int, ...] = ()
+    may_pad: bool = True
 
     @property
     def is_square(self) -> bool:
@@ -77,7 +80,10 @@ def _read_filter(graph: Graph, made: ModuleCall) -> AttentionCall | None:
     k = graph.find_node(operator.k) if isinstance(getattr(operator, "k", None), Tensor) else None
     keys = [x for x in (k, values) if x is not None]
     shape, name = (*node.shape[:-1], v.shape[-2]), made.name.rpartition(".")[0]
-    return AttentionCall(node, "filter", keys, shape, name, filter=made, values=values)
+    mask = getattr(operator, "mask", v)  # another operator may have one
+    found = [] if mask is None else [graph.find_node(mask)]
+    return AttentionCall(node, "filter", keys, shape, name, filter=made, values=values,
+                         may_pad=_find_padding(found, shape[0]))  # fmt: skip
 
 
 def _read_node(node: Node) -> AttentionCall | None:
@@ -88,36 +94,47 @@ def _read_node(node: Node) -> AttentionCall | None:
         return None
     q, k, v = (node.read_argument(i, key) for i, key in enumerate(("query", "key", "value")))
     shape: tuple[int, ...] = (*q.shape[:-1], k.shape[-2])
+    masks = [node.read_argument(3, "attn_mask")]
     if node.name == TORCH:
         if node.shape != q.shape or len(node.shape) < 3:
             return None  # the averaged map, or a single sample
         shape = (q.shape[1], node.read_argument(4, "num_heads"), q.shape[0], k.shape[0])
-    return AttentionCall(node, node.name, [k], shape, name, values=v)
+        masks = [node.read_argument(*x) for x in ((14, "key_padding_mask"), (16, "attn_mask"))]
+    may_pad = _find_padding(masks, shape[0])
+    return AttentionCall(node, node.name, [k], shape, name, values=v, may_pad=may_pad)
+
+
+def _find_padding(masks: Iterable[Node | None], samples: int) -> bool:
+    """Return True if a mask depends on the batch, or has its samples: it may be of padding."""
+    return any(x is not None and (not x.is_constant or x.shape[:1] == (samples,)) for x in masks)
 
 
 def _read_product(node: Node, name: str) -> AttentionCall | None:
-    operands = list_terms(node)
+    operands = node.list_terms()
     if len(operands) != 2 or any(x.is_constant for x in operands):
         return None
     for place, (formed, values) in enumerate((operands, operands[::-1])):
-        keys = _find_keys(formed)
-        if keys is None or min(len(formed.shape), len(values.shape)) < 3:
+        found = _find_keys(formed)
+        if found is None or min(len(formed.shape), len(values.shape)) < 3:
             continue
         if axes := _find_axes(node, formed, values, place):
             shape = tuple(formed.shape[axis] for axis in axes)
-            return AttentionCall(
-                node, "product", [keys], shape, name, map=formed, values=values, axes=axes
-            )
+            return AttentionCall(node, "product", [found[0]], shape, name, map=formed,
+                                 values=values, axes=axes, may_pad=found[1])  # fmt: skip
     return None
 
 
-def _find_keys(node: Node) -> Node | None:
-    """Return the keys whose product with queries a map comes from, None for no map."""
+def _find_keys(node: Node) -> tuple[Node, bool] | None:
+    """Return the keys whose product with queries a map comes from, and `may_pad`, or None."""
+    path: list[Node] = []
     for _ in range(_MAX_STEPS):
+        path.append(node)
         if node.name in PRODUCTS or node.name == "baddbmm":
-            operands = list_terms(node)[-2:]
+            operands = node.list_terms()[-2:]
             if len(operands) == 2 and not any(x.is_constant for x in operands):
-                return operands[1]
+                others = {x for made in path for x in made.parents} - {*path, *operands}
+                masks = [x for x in others if not x.descends_from({node})]  # not a topk of logits
+                return operands[1], _find_padding(masks, path[0].shape[0])
         known = [parent for parent in node.parents if not parent.is_constant]
         if not known or (node.name not in _MAP_FUNCTIONS and node.name not in PRODUCTS):
             return None

@@ -70,10 +70,9 @@ class ModelInputs:
                 has_samples = isinstance(x, list | tuple) or getattr(x, "ndim", 0) > 0
                 return x[part] if has_samples and len(x) == self.num_samples else x
 
-            few.args, few.kwargs = tree_map(cut, (self.args, self.kwargs), is_leaf=_lists_texts)
+            def is_texts(x: Any) -> bool:
+                return isinstance(x, list | tuple) and {*map(type, x)} == {str}
+
+            few.args, few.kwargs = tree_map(cut, (self.args, self.kwargs), is_leaf=is_texts)
             few.num_samples = part.stop - part.start
             yield part, few
-
-
-def _lists_texts(x: Any) -> bool:
-    return isinstance(x, list | tuple) and bool(x) and all(isinstance(text, str) for text in x)

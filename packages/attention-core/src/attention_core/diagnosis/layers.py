@@ -9,23 +9,14 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
+from attention_core.diagnosis import stream
 from attention_core.diagnosis.attention import AttentionCall
 from attention_core.diagnosis.projections import Projection, find_projection
 from attention_core.diagnosis.record import Graph, Node
-from attention_core.diagnosis.stream import (
-    MIN_TOKEN_AXES,
-    NORMS,
-    Sum,
-    descends_from,
-    find_end,
-    find_streams,
-    has_channels_first,
-    is_full_sum,
-    iterate_ancestors,
-    trace_stream,
-)
+from attention_core.diagnosis.stream import NORMS, Sum, trace_stream
 from attention_core.hosts.adapter import NUM_HEADS_NAMES
 
+_CHOICES = ("argmax", "multinomial", "topk", "embedding")  # another pass starts behind them
 # functions that join the tokens of two sources
 _MERGES = ("cat", "masked_scatter", "setitem", "index_put", "where")
 _NO_STREAM = (
@@ -57,7 +48,7 @@ class Layer:
     def tokens(self) -> Node:
         """Return its first tokens, not those of a step that has them as (B N, D)."""
         nodes = [*self.steps.values()] or [self.call.node]
-        return next((x for x in nodes if len(x.shape) >= MIN_TOKEN_AXES), nodes[0])
+        return next((x for x in nodes if len(x.shape) >= stream.MIN_TOKEN_AXES), nodes[0])
 
     @property
     def num_tokens(self) -> int:
@@ -94,7 +85,7 @@ class Layer:
             return True
         samples, tokens = self.num_samples, self.num_tokens
         rows = samples * self.call.shape[-1]
-        if len(self.tokens.shape) < MIN_TOKEN_AXES:  # the nodes of all graphs
+        if len(self.tokens.shape) < stream.MIN_TOKEN_AXES:  # the nodes of all graphs
             return rows == tokens
         if samples > self.tokens.shape[self.tokens.axes[0]]:
             return tokens <= rows < 4 * tokens
@@ -139,7 +130,9 @@ class Plan(NamedTuple):
 
 def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> Plan:
     """Return the layers of a pass, in the order of their attention calls."""
-    planned = [(sums, _plan_stream(model, graph, sums)) for sums in find_streams(graph, calls)]
+    planned = [
+        (sums, _plan_stream(model, graph, sums)) for sums in stream.find_streams(graph, calls)
+    ]
     layers: list[Layer] = []
     all_sums = [made for sums, _ in planned for made in sums]
     first = {made.attention[0]: made for made in reversed(all_sums) if made.attention}
@@ -196,15 +189,16 @@ def _name_stacks(streams: list[list[Sum]], calls: list[AttentionCall]) -> list[s
     for place, sums in enumerate(streams):
         root = sums[0].carried
         start, stop = min((node.index for node in owners), default=0), {*owners, *crossings}
-        before = {owners[x] for x in iterate_ancestors(root, start, stop) if x in owners}
+        stop |= {x for x in root.iterate_ancestors(start, stop) if x.name in _CHOICES}
+        before = {owners[x] for x in root.iterate_ancestors(start, stop) if x in owners}
         # patches of pixels are samples of their own
         samples = sums[0].node.shape[0]
         found = {stacks[i] for i in before if streams[i][0].node.shape[0] == samples}
         # tokens of a text, or of another stack, may join them
         own = {*owners, *(x for sums in streams[:place] for x in trace_stream(sums[0].carried))}
-        merges = [x for x in iterate_ancestors(root, start, stop) if x.name in _MERGES]
+        merges = [x for x in root.iterate_ancestors(start, stop) if x.name in _MERGES]
         others = [p for x in merges for p in x.parents if not p.is_constant and len(p.shape) > 2]
-        is_one = len(found) == 1 and all(descends_from(p, own) for p in others)
+        is_one = len(found) == 1 and all(p.descends_from(own) for p in others)
         stacks.append(found.pop() if is_one else max(stacks, default=-1) + 1)
         owners |= {made.node: place for made in sums}
     pairs = zip(stacks, streams, strict=True)
@@ -229,7 +223,7 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
         ):
             bound -= 1
         bounds.append(bound)
-    ends, end = [*bounds[1:], len(sums)], find_end(graph, sums[-1].node)
+    ends, end = [*bounds[1:], len(sums)], stream.find_end(graph, sums[-1].node)
     layers = [
         _plan_layer(model, graph, sums, slice(*pair), end)
         for pair in zip(bounds, ends, strict=False)
@@ -288,11 +282,11 @@ def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
 def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]:
     """Return the axes of samples and of channels in the tokens of a stream."""
     shape, N, given = node.shape, call.shape[-1], graph.calls[0].inputs[0].shape
-    if len(shape) > MIN_TOKEN_AXES:
-        return 0, 1 if has_channels_first(node) else -1
+    if len(shape) > stream.MIN_TOKEN_AXES:
+        return 0, 1 if stream.has_channels_first(node) else -1
     # there may be as many images as tokens of a window
-    has_images = len(given) > MIN_TOKEN_AXES and given[0] == shape[0] != shape[1]
-    if shape[0] != N or len(shape) < MIN_TOKEN_AXES or has_images:
+    has_images = len(given) > stream.MIN_TOKEN_AXES and given[0] == shape[0] != shape[1]
+    if shape[0] != N or len(shape) < stream.MIN_TOKEN_AXES or has_images:
         samples = prod(call.shape[:-3] or call.shape[:1])
         # maps (B heads, N, N) alone have more samples than these tokens
         fits = samples == shape[0] or (len(call.shape) == 3 and samples % shape[0] == 0)
@@ -327,9 +321,9 @@ def _join_composed(graph: Graph, layers: list[Layer]) -> bool:
         return False
     first = layers[0].steps["input"].index
     pairs = [(a, a.steps["attention"], b.steps["input"]) for a, b in pairwise(layers)]
-    paths = [(x.steps["input"], iterate_ancestors(x.steps["attention"], first)) for x in layers]
+    paths = [(x.steps["input"], x.steps["attention"].iterate_ancestors(first)) for x in layers]
     for _, y, x in pairs:
-        between = [*iterate_ancestors(x, y.index, {y})]
+        between = [*x.iterate_ancestors(y.index, {y})]
         passed = {parent for node in between if node is not y for parent in node.parents}
         if y not in between or any(p.index < y.index and p.numel >= x.numel for p in passed):
             return False  # tokens pass by the layer
@@ -338,7 +332,9 @@ def _join_composed(graph: Graph, layers: list[Layer]) -> bool:
     later = [x for node in graph.nodes[y.index + 1 :] for x in node.parents if not x.is_constant]
     if any(x.index < y.index and x.numel >= y.numel and x.shape[-1] == y.shape[-1] for x in later):
         return False
-    if any(is_full_sum(node) and node.shape == x.shape for x, path in paths for node in path):
+    if any(
+        stream.is_full_sum(node) and node.shape == x.shape for x, path in paths for node in path
+    ):
         return False
     for before, y, x in pairs:
         if x is not y:

@@ -68,6 +68,8 @@ def measure_leverage(
                 planned = plan_run(run.model, few, run.where)
             with planned.record(lambda plan: _list_nodes(plan.layers, selected), few) as plan:
                 layers = {i: (plan.layers[i], run.cut_mask(masks[i], part)) for i in selected}
+                for i, (layer, _) in layers.items():  # the operator of a host hides its mask
+                    layer.call.may_pad = run.plan.layers[i].call.may_pad
                 share = few.num_samples / run.inputs.num_samples
                 for key, moves in _differentiate(layers, makes, notes):
                     found[key] = found.get(key, 0) + share * torch.tensor(moves).double()
@@ -118,7 +120,7 @@ def _differentiate(
     nodes = {node: x for node, x in places if x is not None and x.requires_grad}
     last, mask = layers[max(layers)]
     x = last.arrange_tokens(node := next(reversed(last.steps.values())), node.value)
-    valid = _fit_mask(x, mask, _form_map(last))
+    valid = _fit_mask(x, mask, last, _form_map(last))
     x = x if valid is None else x.where(valid.unsqueeze(-1), 0.0)
     x, valid = trim_tokens(x, valid, *find_outliers(x.detach(), valid))
     measures = spectral.token_cosine(x, valid).mean(), spectral.hfc_lfc(x, valid).log().mean()
@@ -165,7 +167,7 @@ def _find_places(
         rows, tokens = partial(arrange_rows, shape=shape), partial(layer.arrange_tokens, node)
         arrange: Callable[[Any], Any] = tokens if is_sum else rows
         x = arrange(node.value)
-        valid = _fit_mask(x, mask, A)
+        valid = _fit_mask(x, mask, layer, A)
         yield node, make(x.shape[-1]).to(x.device), (x, valid), arrange
 
 
@@ -205,6 +207,6 @@ def _form_map(layer: Layer) -> Tensor | None:
     return None if A is None else layer.flatten_map(A)
 
 
-def _fit_mask(x: Tensor, mask: Tensor | None, A: Tensor | None) -> Tensor | None:
-    mask = find_valid_tokens(A) if mask is None and A is not None else mask
+def _fit_mask(x: Tensor, mask: Tensor | None, layer: Layer, A: Tensor | None) -> Tensor | None:
+    mask = find_valid_tokens(layer, A) if mask is None and A is not None else mask
     return mask if mask is not None and mask.shape == x.shape[:2] else None

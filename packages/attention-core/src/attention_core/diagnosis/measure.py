@@ -15,13 +15,7 @@ from attention_core.diagnosis.projections import ProjectedTokens, read_projectio
 from attention_core.diagnosis.record import Node
 from attention_core.diagnosis.report import LayerDiagnosis, TokenMeasures
 from attention_core.diagnosis.stream import Sum
-from attention_core.diagnosis.tokens import (
-    Outliers,
-    find_outliers,
-    read_logs,
-    summarize_tokens,
-    trim_tokens,
-)
+from attention_core.diagnosis.tokens import Outliers, find_outliers, summarize_tokens, trim_tokens
 from attention_core.hosts.hook_points import find_import_path
 from attention_core.reparam import EigenSpectrum, find_spectrum
 from attention_core.spectral.heads import SMALLEST_WEIGHT
@@ -63,7 +57,7 @@ class Measurer:
         """Return the mask of valid tokens and the measures of the maps; keep the outliers."""
         maps, projected = form_layer_maps(layer), None
         if maps is not None and mask is None:
-            mask = find_valid_tokens(maps[0])
+            mask = find_valid_tokens(layer, maps[0])
         for name, node in layer.steps.items():
             x, valid = _read_tokens(node, mask, layer)
             if name != "attention":  # a branch
@@ -115,7 +109,7 @@ class Measurer:
             kinds = list(change.branches) or ["norm"]
             if len(kinds) == 1:
                 nodes = change.carried, change.node
-                before, after = (read_logs(self._measure_node(x, mask, layer)) for x in nodes)
+                before, after = (self._measure_node(x, mask, layer).read_logs() for x in nodes)
                 shares = {kinds[0]: after - before}
             else:
                 first = self._add_in_order(change, kinds, mask, layer)
@@ -138,7 +132,7 @@ class Measurer:
         added = _read_tokens(change.node, mask, layer)[0] - x
         # a LayerScale may multiply the sum of the branches
         gain = (total * added).sum(1, True) / total.square().sum(1, True).clamp(min=1e-30)
-        ratios = [read_logs(self._measure_node(change.carried, mask, layer))]
+        ratios = [self._measure_node(change.carried, mask, layer).read_logs()]
         for kind in order:
             x = x + gain * branches[kind]
             few = trim_tokens(x, valid, *self._find_outliers(layer, x, valid))
@@ -231,11 +225,12 @@ def iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]
             yield f"{owner or name}.spectrum.psi", found.eigenvalues(), True
 
 
-def find_valid_tokens(A: Tensor) -> Tensor | None:
+def find_valid_tokens(layer: Layer, A: Tensor) -> Tensor | None:
     """Return the keys (B, N) that some query of a map attends to; None for all."""
     seen = (A.abs() >= SMALLEST_WEIGHT).any(-2).any(1)
     seen = seen | ~seen.any(-1, keepdim=True)
-    return None if seen.all() else seen
+    # without a mask, a weight is 0 where attention is sharp
+    return seen if layer.call.may_pad and not seen.all() else None
 
 
 def _check_finite(x: Tensor, mask: Tensor | None, layer: Layer, what: str) -> None:

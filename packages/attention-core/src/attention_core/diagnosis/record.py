@@ -64,6 +64,24 @@ class Node:
         """Return an argument of the call by position or name."""
         return self.args[place] if place < len(self.args) else self.kwargs.get(name)
 
+    def list_terms(self) -> list["Node"]:
+        """Return the tensors among the arguments of the call, one that occurs twice twice."""
+        return [x for x in (*self.args, *self.kwargs.values()) if isinstance(x, Node)]
+
+    def descends_from(self, ancestors: Collection["Node"]) -> bool:
+        """Return True if the tensor is made of one of others."""
+        first = min(ancestor.index for ancestor in ancestors)
+        return any(x in ancestors for x in self.iterate_ancestors(first, ancestors))
+
+    def iterate_ancestors(self, first: int, stop: Collection["Node"] = ()) -> Iterator["Node"]:
+        """Yield the node and its ancestors from index `first` on, without those behind `stop`."""
+        waiting, seen = [self], {self}
+        while waiting:
+            yield (node := waiting.pop())
+            found = set() if node in stop else {p for p in node.parents if p.index >= first}
+            waiting += found - seen
+            seen |= found
+
 
 @dataclass(eq=False, slots=True, repr=False)
 class ModuleCall:
@@ -106,7 +124,7 @@ class Graph:
 
 
 def _locate(x: Tensor) -> tuple[Any, ...]:
-    if x.layout != torch.strided or x.is_meta:
+    if x.layout != torch.strided or x.is_meta or torch._C._functorch.is_functorch_wrapped_tensor(x):
         return (id(x),)
     return x.untyped_storage().data_ptr(), x.storage_offset(), x.shape, x.stride(), x.dtype
 
@@ -203,11 +221,6 @@ def list_leaves(value: Any, kind: type = Tensor) -> list[Any]:
     elif not isinstance(value, list | tuple):
         return []
     return [x for part in value for x in list_leaves(part, kind)]
-
-
-def list_terms(node: Node) -> list[Node]:
-    """Return the tensors among the arguments of a call, one that occurs twice twice."""
-    return [x for x in (*node.args, *node.kwargs.values()) if isinstance(x, Node)]
 
 
 def record_graph(

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any, Self
 
+import torch
 from torch.utils._pytree import tree_map
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
@@ -45,6 +46,10 @@ class TokenMeasures:
     outlier_channels: list[int]
     outlier_tokens: float
     samples: dict[str, list[float]] = field(repr=False)
+
+    def read_logs(self) -> torch.Tensor:
+        """Return log(HFC/LFC) of each sample without outliers, (B,); less than 1e-6 is rounding."""
+        return torch.tensor(self.samples["hfc_lfc"]).double().clamp(min=1e-6).log()
 
 
 @dataclass(frozen=True)

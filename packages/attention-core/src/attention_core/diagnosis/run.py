@@ -19,12 +19,7 @@ from attention_core.diagnosis.measure import Measurer, form_layer_maps
 from attention_core.diagnosis.projections import ProjectedTokens, read_projections
 from attention_core.diagnosis.record import Graph, Node, record_graph
 from attention_core.diagnosis.report import Diagnosis, LayerDiagnosis, TokenMeasures
-from attention_core.diagnosis.verdict import (
-    OVER_SMOOTHED_COSINE,
-    SMOOTHED_FACTOR,
-    list_findings,
-    write_verdict,
-)
+from attention_core.diagnosis.verdict import LIMITS, list_findings, write_verdict
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.attach import attach
 from attention_core.hosts.restoration import restore_model
@@ -139,6 +134,8 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
     graph, calls = _find_calls(model, inputs, where)
     if not any(call.is_square for call in calls) and attach_plain(model, where):
         graph, calls = _find_calls(model, inputs, where)
+    if not calls and any(node.name == "flex_attention" for node in graph.nodes):
+        raise ValueError("flex_attention shows no map: diagnose with scaled_dot_product_attention")
     _check_calls(model, calls, where)
     plan = plan_layers(model, graph, calls)
     if not any(layer.has_map for layer in plan.layers):
@@ -199,10 +196,7 @@ def collect_maps(model: nn.Module, inputs: ModelInputs) -> list[LayerMaps]:
     """Return the maps of the layers of a prepared model, without kernels that form none."""
     run = plan_run(model, inputs)
 
-    def list_nodes(plan: Plan) -> list[Node]:
-        return [node for layer in plan.layers for node in layer.list_nodes(is_full=True)]
-
-    with run.record(list_nodes, inputs) as plan:
+    with run.record(lambda p: [x for y in p.layers for x in y.list_nodes(True)], inputs) as plan:
         formed = [(layer, form_layer_maps(layer)) for layer in plan.layers]
         return [
             LayerMaps(*maps, read_projections(layer.projection, layer.call, maps[0].shape))
@@ -242,7 +236,7 @@ def measure_run(
         notes=run.plan.notes,
         findings=list_findings(layers),
         final=final,
-        limits={"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR},
+        limits=LIMITS,
     )
 
 

@@ -7,10 +7,11 @@ or a convolution.
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal
 
 from attention_core.diagnosis.attention import PRODUCTS, TORCH, AttentionCall
-from attention_core.diagnosis.record import RESHAPES, Graph, Node, list_terms
+from attention_core.diagnosis.record import RESHAPES, Graph, Node
 
 Kind = Literal["attention", "cross-attention", "MLP", "convolution", "skip"]
 # `tokens` is a function of tokens that is attached to a model, such as ContraNorm
@@ -27,7 +28,7 @@ _PASSES = {
     *("nan_to_num", "setitem"),
 }  # fmt: skip
 _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the norm of a token
-CONVOLUTIONS = ("conv1d", "conv2d", "conv3d")
+CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "avg_pool1d", "avg_pool2d")
 _CHANNELS_FIRST = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
 _LINEAR = ("linear", "linear_dynamic", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
 MIN_TOKEN_AXES = 3  # (B, N, D)
@@ -88,7 +89,7 @@ def _walk_back(last: Sum | None) -> Iterator[Sum]:
 def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCall]) -> Sum | None:
     if len(node.shape) < 2 or not is_full_sum(node):
         return None
-    a, b = list_terms(node)
+    a, b = node.list_terms()
     ways = []
     for carried, branch in ((a, b), (b, a)):
         path = trace_stream(carried)
@@ -99,14 +100,14 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         own = {path[-1], *(made.node for made in passed)}
         origin = trace_stream(passed[-1].carried) if passed else path
         elements = own | {origin[0], origin[-1]}
-        if not descends_from(branch, elements):
+        if not branch.descends_from(elements):
             continue
         first, stop = min(element.index for element in elements), {*elements, *calls}
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
         squares: list[tuple[AttentionCall, Node]] = []
         for part in _split_branch(branch, elements):
-            inside = [x for x in iterate_ancestors(part, first, stop) if x not in elements]
+            inside = [x for x in part.iterate_ancestors(first, stop) if x not in elements]
             made.inner |= {found[x] for x in inside if x in found}
             # a decoder may attend to a memory that is made of its own first tokens
             is_square = all(calls[x].is_square for x in inside if x in calls)
@@ -117,15 +118,33 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
                 squares += [(call, part) for call in held if call.is_square]
         fits = [pair for pair in squares if pair[0].shape[-1] in node.shape[:-1]]
         made.attention = next(iter(fits or squares), None)  # not that of Mamba-2's chunks
-        return made
+        return _join_parallel(made, found)
     return None
+
+
+def _join_parallel(made: Sum, found: dict[Node, Sum]) -> Sum:
+    """Return one sum for x + f(x) + g(x), whose branches are added at once; else the sum itself."""
+    before, parts = made.before, chain(*made.branches.values())
+    if before is None or made.carried is not before.node or made.node.name != before.node.name:
+        return made
+    first, last = {trace_stream(before.carried)[-1]}, {before.node}
+    is_later = any(x.descends_from(last) or not x.descends_from(first) for x in parts)
+    if is_later or (made.attention and before.attention):  # a layer shows one map
+        return made
+    del found[before.node]
+    for kind, added in made.branches.items():
+        before.branches.setdefault(kind, []).extend(added)
+    before.node, before.attention = made.node, before.attention or made.attention
+    before.calls += made.calls
+    before.inner |= made.inner
+    return before
 
 
 def is_full_sum(node: Node) -> bool:
     """Return True for the sum of two tensors that depend on the input and have all its entries."""
     if node.name not in ("add", "sub"):
         return False
-    terms = list_terms(node)
+    terms = node.list_terms()
     return len(terms) == 2 and all(
         not term.is_constant and term.numel == node.numel for term in terms
     )
@@ -155,7 +174,7 @@ def _find_carrier(node: Node) -> Node | None:
         return largest if is_few or all(parent.is_constant for parent in others) else None
     if node.name in _SCALES:
         others = [p for p in known if p is not largest and p.numel >= largest.numel]
-        is_twice = len(list_terms(node)) == 2 and len(set(list_terms(node))) == 1  # x * x
+        is_twice = len(node.list_terms()) == 2 and len(set(node.list_terms())) == 1  # x * x
         return None if others or is_twice else largest
     return None
 
@@ -190,37 +209,17 @@ def find_end(graph: Graph, last: Node) -> Node:
     return last
 
 
-def descends_from(node: Node, ancestors: Collection[Node]) -> bool:
-    """Return True if a tensor is made of one of others."""
-    first = min(ancestor.index for ancestor in ancestors)
-    return any(x in ancestors for x in iterate_ancestors(node, first, ancestors))
-
-
-def iterate_ancestors(node: Node, first: int, stop: Collection[Node] = ()) -> Iterator[Node]:
-    """Yield a node and its ancestors from index `first` on, without those behind `stop`."""
-    waiting, seen = [node], {node}
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if node in stop:
-            continue
-        for parent in node.parents:
-            if parent.index >= first and parent not in seen:
-                seen.add(parent)
-                waiting.append(parent)
-
-
 def _split_branch(branch: Node, elements: Collection[Node]) -> list[Node]:
     """Take a branch apart that is itself a sum of branches, as in parallel blocks."""
     path = trace_stream(branch)
     inner = path[-1]
     if any(part.name in NORMS for part in path[:-1]) or not is_full_sum(inner):
         return [branch]
-    terms = list_terms(inner)
-    if inner in elements or not all(descends_from(term, elements) for term in terms):
+    terms = inner.list_terms()
+    if inner in elements or not all(term.descends_from(elements) for term in terms):
         return [branch]
     # a residual sum inside of a branch, such as an adapter's, is one function
-    if any(descends_from(a, {trace_stream(b)[-1]}) for a, b in (terms, terms[::-1])):
+    if any(a.descends_from({trace_stream(b)[-1]}) for a, b in (terms, terms[::-1])):
         return [branch]
     return [part for term in terms for part in _split_branch(term, elements)]
 
@@ -231,7 +230,7 @@ def _classify(
     found = sorted((calls[x] for x in inside if x in calls), key=lambda call: call.node.index)
     if found:
         keys = [key for call in found for key in call.keys]
-        is_self = any(descends_from(key, own) for key in keys)
+        is_self = any(key.descends_from(own) for key in keys)
         return "attention" if is_self else "cross-attention", found
     names = {node.name for node in inside}
     if names.intersection(CONVOLUTIONS):

@@ -78,11 +78,6 @@ def trim_tokens(
     return few if mask is None else few.where(mask.unsqueeze(-1), 0.0), mask
 
 
-def read_logs(tokens: TokenMeasures) -> Tensor:
-    """Return log(HFC/LFC) of each sample without outliers, (B,)."""
-    return torch.tensor(tokens.samples["hfc_lfc"], dtype=torch.float64).log()
-
-
 def _compare_norms(x: Tensor, mask: Tensor | None) -> Tensor:
     """Return the norm of each token over the median norm of its sample, 0 for padding, (B, N)."""
     norms = x.norm(dim=-1)

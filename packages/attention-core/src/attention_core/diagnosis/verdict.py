@@ -12,13 +12,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-from attention_core.diagnosis.report import (
-    LayerDiagnosis,
-    TokenMeasures,
-    average_finite,
-    number_layers,
-)
-from attention_core.diagnosis.tokens import read_logs
+from attention_core.diagnosis.report import LayerDiagnosis, average_finite, number_layers
 
 OVER_SMOOTHED_COSINE = 0.9  # absolute token cosine after the last layer, of over-smoothed tokens
 SMOOTHED_FACTOR = 0.5  # HFC/LFC at the last output over that at the first input
@@ -37,6 +31,7 @@ _ANSWERS = {
 _NAMED_STACKS = ("model", "encoder", "decoder")
 # 97.5 % quantiles of Student's distribution for 1, 2, ... degrees of freedom
 _QUANTILES = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+LIMITS = {"token_cosine": OVER_SMOOTHED_COSINE, "hfc_lfc": SMOOTHED_FACTOR}
 Kind = Literal["over-smooths", "smooths", "none", "borderline"]
 
 
@@ -90,8 +85,8 @@ def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
     factors, segment = [1.0], None
     for layer, end in zip(layers, ends, strict=True):
         if layer.segment != segment:
-            start, segment, passed = read_logs(layer.steps["input"]), layer.segment, total
-        total = passed + read_logs(end) - start
+            start, segment, passed = layer.steps["input"].read_logs(), layer.segment, total
+        total = passed + end.read_logs() - start
         finite = total[total.isfinite()]
         factors.append(finite.mean().exp().item() if len(finite) else math.nan)
     factor = Interval(*map(math.exp, estimate_mean(finite.tolist() or [0.0])))
@@ -195,7 +190,19 @@ def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
     for stack in split_stacks(layers):
         held = [(name, x.output) for name, x in named if x.stack == stack and x.output is not None]
         held = [(name, x) for name, x in held if x.outlier_channels or x.outlier_tokens]
-        found += [_describe_outliers(*pair) for pair in held[-1:]]
+        for name, x in held[-1:]:
+            shown = ", ".join(map(str, x.outlier_channels[:4]))
+            more = " and more" if len(x.outlier_channels) > 4 else ""
+            share = f"{x.largest_channel_share:.0%}"
+            times = f"{x.largest_token_norm:.0f} times the median"
+            channels = f"channels ({shown}{more}; the largest has {share} of the energy)"
+            tokens = f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is {times})"
+            outliers = [channels] * bool(x.outlier_channels) + [tokens] * bool(x.outlier_tokens)
+            found.append(
+                f"Layer {name} has outlier {' and '.join(outliers)}, which the verdict leaves out: "
+                f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, "
+                f"without {x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
+            )
     means = [(average_finite(layer.relative_entropy), name) for name, layer in named]
     if known := [(mean, name) for mean, name in means if mean is not None]:
         lowest, name = min(known)
@@ -209,17 +216,3 @@ def list_findings(layers: list[LayerDiagnosis]) -> list[str]:
         answer = "are alike" if mean >= ALIKE_MAPS else "differ"
         found.append(f"The maps of successive layers {answer}: their mean cosine is {mean:.2f}.")
     return found
-
-
-def _describe_outliers(name: str, x: TokenMeasures) -> str:
-    shown = ", ".join(map(str, x.outlier_channels[:4]))
-    more = " and more" if len(x.outlier_channels) > 4 else ""
-    share, times = f"{x.largest_channel_share:.0%}", f"{x.largest_token_norm:.0f} times the median"
-    channels = f"channels ({shown}{more}; the largest has {share} of the energy)"
-    tokens = f"tokens ({x.outlier_tokens:.1f} a sample; the largest norm is {times})"
-    found = [channels] * bool(x.outlier_channels) + [tokens] * bool(x.outlier_tokens)
-    return (
-        f"Layer {name} has outlier {' and '.join(found)}, which the verdict leaves out: "
-        f"with them the token cosine is {x.token_cosine:.2f} and HFC/LFC {x.hfc_lfc:.3g}, without "
-        f"{x.trimmed_token_cosine:.2f} and {x.trimmed_hfc_lfc:.3g}."
-    )

@@ -192,7 +192,10 @@ def test_what_cannot_be_measured_is_warned_of_and_trained(kind, change, reason, 
     module.vit = change(module.vit)
     with pytest.warns(UserWarning, match=f"measures no tokens: .*{reason}"):
         fit(module, tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
-    assert json.loads((tmp_path / "spectral.json").read_text())["depth"] == []
+    found = json.loads((tmp_path / "spectral.json").read_text())["depth"]
+    assert len(found) == 3 * (
+        kind.__name__ == "Misled"
+    )  # later, a call of the training is repeated
 
 
 def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:

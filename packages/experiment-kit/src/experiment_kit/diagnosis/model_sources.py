@@ -290,7 +290,8 @@ def load_model(
         batch, note = source.make_batch(paths, samples or SAMPLES)
         network, batches, notes = source.network, iter([(batch, None)]), [source.weights, note]
     first = next(batches)
-    failure = convert_user_errors(Exception, prefix=f"{model} does not run on its inputs: ")
+    hint = " (--shape, or a batch of torch.save as --input, gives others)" * (kind == "class")
+    failure = convert_user_errors(Exception, prefix=f"{model} does not run on its inputs{hint}: ")
     with torch.no_grad(), failure:
         ModelInputs(network, first[0]).run(network)
     return network, chain([first], batches), notes

@@ -82,8 +82,8 @@ class SpectralMonitor(Callback):
     A module that defines `predict_step` says by it how it takes a validation batch, whose first
     part has the tokens on axis 1; a batch whose parts do not all have the samples on axis 0 has a
     method `first(count)`. The valid tokens are those of `token_mask`, if there is one. Of other
-    modules, the first call of their largest part is repeated. Of an encoder and a decoder, the
-    encoder is measured.
+    modules, and behind a `predict_step` that fails, the first call of their largest part is
+    repeated. Of an encoder and a decoder, the encoder is measured.
 
     Args:
         every_n_steps: Steps between two measurements; 0 disables the monitor.
@@ -162,6 +162,9 @@ class SpectralMonitor(Callback):
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
                 report = measure_run(self.planned, chosen, None, is_full=False)
         except Exception as error:  # whatever data and steps of a user are, training goes on
+            if self.planned is None and self.call and self.call.function == module.predict_step:
+                self.call = None  # it takes other batches: a call of the training is repeated
+                self._capture_call(module)
             self.planned, text = None, f"{error}{find_own_line(error)}"
             rank_zero_warn(f"the spectral monitor measures no tokens: {text}")
             return {"depth": [], "response": [], "attention": []}

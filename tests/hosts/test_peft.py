@@ -163,3 +163,4 @@ def test_two_adapters_have_coefficients_of_their_own(order, tmp_path):
     for name in expected:
         again.set_adapter(name)
         assert torch.equal(run(again.eval()), expected[name])
+    assert len(diagnose(again, GIVEN, measures="light").layers) == 2  # without a cache

@@ -213,7 +213,7 @@ class Styled(nn.Module):
 
 Add = type("Add", (nn.Module,), {"forward": lambda _, x, y: x + y})
 STYLES = {
-    "an averaged map": lambda b, x: x + b.torch(x, x, x)[0],
+    "an averaged map": lambda b, x: x + torch.vmap(torch.norm)(x).amax() * b.torch(x, x, x)[0],
     "keys that are no tokens": lambda b, x: x + b.biased(x, x, x)[0],
     "a norm that divides last": lambda b, x: (
         b.weight * ((y := x + b.attn(x)) - y.mean(-1, True)) / y.std(-1, True, True) + b.shift),
@@ -221,8 +221,6 @@ STYLES = {
     "a sum in a branch": lambda b, x: x + b.mlp(x - b.attn(x)).relu(),
     "neighbours": lambda b, x: b.norm(x + b.mlp(x).relu()) + b.norm(x + b.attn(x)),
     "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
-    "a function that vmap maps": lambda b, x: (
-        x + b.attn(x) * torch.vmap(torch.norm)(x)[:, None, None]),
     "nodes": lambda b, x: (y := x.flatten(0, -2)) + b.attn(y.view(B, -1, DIM)).flatten(0, 1),
 }  # fmt: skip
 

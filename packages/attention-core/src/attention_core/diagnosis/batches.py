@@ -36,10 +36,10 @@ class ModelInputs:
             text = "no tensor (those of a dataclass are not found), or an empty one"
             raise ValueError(f"the batch has no samples: {text}")
         self.num_samples = len(tensors[0])
-        named = inspect.signature(model.forward).parameters
-        if "use_cache" in named and hasattr(model, "config"):
+        base: Any = getattr(model, "get_base_model", lambda: model)()  # peft hides its arguments
+        if "use_cache" in inspect.signature(base.forward).parameters and hasattr(model, "config"):
             self.kwargs.setdefault("use_cache", False)  # a cached step has no square map
-        self._names = list(named)
+        self._names = list(inspect.signature(model.forward).parameters)
 
     def run(self, model: nn.Module) -> Any:
         """Call the model."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment_kit.data.csv_files import read_csv_cells, warn_held_out
+from experiment_kit.data.csv_files import find_split_files, read_csv_cells
 from experiment_kit.data.datamodule import split_stratified
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import warn_once
@@ -24,8 +24,8 @@ class CsvText(LanguageData):
 
     Args:
         file: Name of the csv file.
-        test_file: Name of the file of the test set; null takes a fifth of the rows of `file`, the
-            same for every run.
+        test_file: Name of the file of the test set; null takes test.csv, or else valid.csv, beside
+            a train.csv, or a fifth of the rows of `file`, the same for every run.
         text_column: Name of the column of texts.
         pair_column: Name of the column of second texts; null is none.
         label_column: Name of the column of classes.
@@ -56,7 +56,12 @@ class CsvText(LanguageData):
         path = self.require_folder(name) / name
         if not path.is_file():
             raise UserError(f"no {name} in DATA_DIR {self.folder}: data.file names the csv file")
-        return path
+        found = (
+            find_split_files(path, self.columns) if split == "dev" and not self.test_file else {}
+        )
+        if len(found) > 2:
+            warn_once(f"{found['val']} is not read: {found['test']} is the test set")
+        return found.get("test", found.get("val", path))
 
     def list_data_files(self) -> Sequence[Path]:
         """List the csv files."""
@@ -93,23 +98,21 @@ class CsvText(LanguageData):
 
     def read_split(self, split: str) -> Sequence[Example]:
         """Read the examples of `train` or `dev`."""
-        if self.test_file and split == "dev":
+        path = self.find_split("dev")
+        has_test = path != self.find_split("train")
+        if has_test and split == "dev":
             rows = self._read_rows("dev")
             if unseen := sorted({label for label, *_ in rows} - set(self.classes)):
-                path = self.find_split("dev")
                 raise UserError(f"{path} has classes that {self.file} lacks: {', '.join(unseen)}")
             return self._make_examples(rows)
         examples = self._make_examples(self.train_rows)
-        if self.test_file:
+        if has_test:
             return examples
         labels = np.array([example.target for example in examples])
         return [examples[i] for i in split_stratified(labels, 1 / 5, seed=0)[split == "dev"]]
 
     def _read_rows(self, split: str) -> list[list[str]]:
-        path = self.find_split(split)
-        for file in {*path.parent.iterdir()} - {*self.list_data_files()}:
-            warn_held_out(file, "give it as data.test_file, or its rows are drawn at random")
-        return [cells for _, cells in read_csv_cells(path, self.columns)]
+        return [cells for _, cells in read_csv_cells(self.find_split(split), self.columns)]
 
     def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
         numbers = {name: number for number, name in enumerate(self.classes)}

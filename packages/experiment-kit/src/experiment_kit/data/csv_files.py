@@ -18,7 +18,7 @@ _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
 _SPLIT_COLUMN = (
     r"(.*[ _])?split|train_?test|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
 )
-_HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*[-_. ].*"
+_HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*([-_. ].*)?\.csv.*"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
 
@@ -96,15 +96,9 @@ def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
                 found[match.lastgroup] = file
             except UserError as error:
                 warn_once(f"{error}: it is not read")
-        elif match is None:
-            warn_held_out(file, "held-out rows are drawn at random")
+        elif match is None and re.match(_HELD_OUT_FILE, file.name.lower()):
+            warn_once(f"{file} is not read: files called train.csv and test.csv would be")
     return found
-
-
-def warn_held_out(path: Path, reason: str) -> None:
-    """Warn of a csv file that is not read, if its name is that of held-out rows."""
-    if ".csv" in path.name.lower() and re.match(_HELD_OUT_FILE, path.name.lower()):
-        warn_once(f"{path} is not read: {reason}")
 
 
 def read_text_lines(path: Path, newline: str = "") -> Iterator[str]:

@@ -78,7 +78,7 @@ def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
     assert [*map(capsys.readouterr().err.count, warned)] == [1, 1]
     with pytest.raises(UserError, match=r"mine.csv .*smiles"):
         SmilesCSV(file="mine.csv").stores  # noqa: B018
-    with pytest.raises(ValueError, match="a tenth of these molecules validates"):
+    with pytest.raises(ValueError, match="a tenth of the molecules validates"):
         SmilesCSV(file="mine.csv", val_fraction=0.3).stores  # noqa: B018
 
 

@@ -48,9 +48,7 @@ class CsvMolecules(GraphData):
     def stores(self) -> dict[str, GraphStore]:
         """The three splits, the same in both protocols."""
         if self.val_fraction != 0.1:
-            raise ValueError(
-                "data.val_fraction: a tenth of these molecules validates: leave it out"
-            )
+            raise ValueError("data.val_fraction: a tenth of the molecules validates: leave it out")
         first, *_ = self.list_data_files()
         splits = {}
         for split, path in find_split_files(first, self.columns).items():

@@ -202,9 +202,7 @@ def format_skipped(skipped: Mapping[str, Any]) -> str:
     return ", ".join(reasons)
 
 
-def split_by_tenths(
-    store: GraphStore, others: Sequence[str] = ("val", "test")
-) -> dict[str, GraphStore]:
+def split_by_tenths(store: GraphStore, others: Sequence[str]) -> dict[str, GraphStore]:
     """Split the rows of a source: a tenth for each of the others, and the rest for training.
 
     Rows are shuffled, not graphs, so that a skipped one moves no other.

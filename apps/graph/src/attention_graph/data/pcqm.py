@@ -47,9 +47,7 @@ class PCQM(GraphData):
         folder = _FOLDERS[dataset_name]
         hint = f"`allpass data {dataset_name}` fetches it"
         paths = [folder, f"{dataset_name}/{folder}", f"dataset/{folder}"]
-        return find_dataset(
-            data_dir, paths, lambda path: (path / _FILES[1]).is_file(), hint, SUBFOLDERS
-        )
+        return find_dataset(data_dir, paths, lambda x: (x / _FILES[1]).is_file(), hint, SUBFOLDERS)
 
     def list_data_files(self) -> Sequence[Path]:
         """List the two files of the release."""

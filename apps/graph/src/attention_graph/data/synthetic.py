@@ -51,4 +51,4 @@ class SyntheticMolecules(GraphData):
         options = {"count": self.count, "seed": _SEED, "of": [RINGS, LINKERS, SUBSTITUENTS]}
         name, featurize = self.dataset_name, featurize_with_target
         source = MoleculeSource(name, (), generate_records, featurize, options, self.count)
-        return split_by_tenths(self.open_store(source))
+        return split_by_tenths(self.open_store(source), ("val", "test"))

@@ -56,9 +56,9 @@ class CsvText(LanguageData):
         path = self.require_folder(name) / name
         if not path.is_file():
             raise UserError(f"no {name} in DATA_DIR {self.folder}: data.file names the csv file")
-        found = (
-            find_split_files(path, self.columns) if split == "dev" and not self.test_file else {}
-        )
+        if split == "train" or self.test_file:
+            return path
+        found = find_split_files(path, self.columns)
         if len(found) > 2:
             warn_once(f"{found['val']} is not read: {found['test']} is the test set")
         return found.get("test", found.get("val", path))

@@ -91,9 +91,7 @@ def read_ts_file(path: Path) -> SeriesSet:
         with convert_user_errors(ValueError, prefix=f"{path}, line {number} is no series: "):
             if len(steps := sorted({one.count(",") + 1 for one in features})) > 1:
                 raise ValueError(f"features of {steps} steps: fill them (a label has no ':')")
-            values = np.stack(
-                [np.array(one.replace("?", "nan").split(","), float) for one in features]
-            )
+            values = np.stack([np.array(x.replace("?", "nan").split(","), float) for x in features])
         if series and len(values) != len(series[0]):
             counted = f"{len(values)} features, not {len(series[0])}"
             raise UserError(f"{path}, line {number}: {counted} as in the first series")

@@ -53,9 +53,7 @@ class CIFAR(VisionData):
         release, download = _RELEASES[dataset_name], dataset_name.lower().replace("-", "")
         folders = [f"{top}{release.folder}" for top in ("", "vision/", f"{release.archive}/")]
         hint = f"`allpass data {download}` downloads it"
-        return find_dataset(
-            data_dir, folders, lambda path: (path / release.train[0]).is_file(), hint
-        )
+        return find_dataset(data_dir, folders, lambda x: (x / release.train[0]).is_file(), hint)
 
     def read_images(self) -> tuple[InMemoryImages, InMemoryImages]:
         """Read both splits; a note on standard error says if either is a subset."""

@@ -207,9 +207,7 @@ class ImageFolder(ImageFolders):
                 " else make one folder of images for each class"
             )
         if {*counts} - {"images"}:
-            text = (
-                f"{train}: the classes are {format_names(classes)}, not the folders inside of them"
-            )
+            text = f"{train}: classes are {format_names(classes)}, not the folders inside of them"
             warn_once(f"{text}: {format_names(sorted(counts))}")
         self.num_classes = len(classes)
 

@@ -15,9 +15,7 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
-_SPLIT_COLUMN = (
-    r"(.*[ _])?split|train_?test|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
-)
+_SPLITS = r"(.*[ _])?split|train_?test|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
 _HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*([-_. ].*)?\.csv.*"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
@@ -35,7 +33,7 @@ def read_csv_cells(
     _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
     for name in {*names} - {names[place] for place in places}:
-        if re.fullmatch(_SPLIT_COLUMN, name.lower()):
+        if re.fullmatch(_SPLITS, name.lower()):
             warn_once(f"{path} has a column {name}, which is not read: its rows are one set")
     line = 0
     for line, row in rows:

@@ -32,9 +32,9 @@ def read_csv_cells(
     rows = read_csv_table(path)
     _, names = next(rows)
     places = [_find_column(path, names, column) for column in columns]
-    for name in {*names} - {names[place] for place in places}:
-        if re.fullmatch(_SPLITS, name.lower()):
-            warn_once(f"{path} has a column {name}, which is not read: its rows are one set")
+    others = [name for name in names if name not in {names[place] for place in places}]
+    if found := ", ".join(x for x in others if re.fullmatch(_SPLITS, x.lower())):
+        warn_once(f"{path} has a column {found}, which is not read: its rows are one set")
     line = 0
     for line, row in rows:
         cells = [row[place] for place in places]

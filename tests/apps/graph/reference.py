@@ -69,8 +69,7 @@ def path_bias(
                 paths = list(all_paths(hops, bonds, i, j)) if hops[i, j] < FAR else []
                 lists = [[bonds[place][2] for place in path] for path in paths]
             else:
-                reached = 0 < hops[i, j] < FAR
-                path = released_path(between, bonds, i, j) if reached else []
+                path = released_path(between, bonds, i, j) if 0 < hops[i, j] < FAR else []
                 ids = [bonds[place][2] if place >= 0 else NO_BOND for place in path]
                 lists = [ids + [PADDING] * (len(W) - len(ids))]
             for ids in lists:

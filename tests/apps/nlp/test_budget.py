@@ -56,8 +56,7 @@ def record_steps(steps: list[tuple[int, float]]) -> Callback:
     """Keep the number of batches and the learning rate of each step."""
 
     def record(trainer, pl_module, optimizer) -> None:
-        rate = optimizer.param_groups[0]["lr"]
-        steps.append((int(trainer.accumulate_grad_batches), rate))
+        steps.append((int(trainer.accumulate_grad_batches), optimizer.param_groups[0]["lr"]))
 
     return LambdaCallback(on_before_optimizer_step=record)
 

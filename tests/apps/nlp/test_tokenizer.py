@@ -18,8 +18,7 @@ def test_a_trained_tokenizer_is_kept_and_reads_back(architecture: str, tmp_path)
     pair = ("def add", "wörth it")
     assert first(*pair)["input_ids"] == again(*pair)["input_ids"]
     for kind in ("pad", "eos"):
-        known = tokenizers.special_token_id(architecture, kind)
-        assert known == getattr(first, f"{kind}_token_id")
+        assert tokenizers.special_token_id(architecture, kind) == getattr(first, f"{kind}_token_id")
     if architecture != "bert":
         assert again.decode(again(texts[1])["input_ids"], skip_special_tokens=True) == texts[1]
 

@@ -74,10 +74,9 @@ def test_bad_rows_are_skipped_counted_and_named() -> None:
 
 
 def test_a_source_without_a_usable_molecule_is_refused() -> None:
-    path = write_table(Path("a.csv"), [("C1CC", 2), ("CC", "")])
     sentence = r"tiny has no molecule .* in a.csv: 1 with an invalid SMILES \(row 1\), 1 with no"
     with pytest.raises(UserError, match=sentence):
-        encode(path)
+        encode(write_table(Path("a.csv"), [("C1CC", 2), ("CC", "")]))
 
 
 def test_content_and_options_decide_where_the_cache_is(monkeypatch) -> None:

@@ -21,8 +21,7 @@ def test_the_first_graphs_of_a_batch_are_a_batch() -> None:
     assert (few.hops[:, 5:] == -1).all()
     assert not torch.cat([few.atoms, few.degrees], -1)[~few.mask].any()
     assert few.y.tolist() == expected.y.tolist() == [5, 1, 4]
-    rounded = HalfPrecision("bf16-true").convert_input(few)
-    assert rounded.read_targets().dtype == torch.float32
+    assert HalfPrecision("bf16-true").convert_input(few).read_targets().dtype == torch.float32
     assert few.sizes[:3] == (*expected.sizes, 0)
     assert len(few.pair) == len(few.parent) == len(expected.pair)
     assert few.parent.max() <= few.hops.numel()

@@ -13,7 +13,6 @@ from torch_geometric.data import Data
 from tests.apps.graph import reference
 from tests.apps.graph.reference import Bonds, both_ways, graph, graphs, ids
 
-ANY = st.booleans().flatmap(lambda directed: graphs(directed=directed))
 FIND = {"corrected": shortest_paths, "upstream": upstream_paths}
 
 
@@ -25,7 +24,7 @@ def chain(*nodes: int) -> Bonds:
     return both_ways([(u, v, ids(place % 3)) for place, (u, v) in enumerate(pairwise(nodes))])
 
 
-@given(ANY)
+@given(st.booleans().flatmap(lambda directed: graphs(directed=directed)))
 def test_hops_are_those_of_floyd_warshall(case) -> None:
     hops = reference.floyd_warshall(*case)[0]
     np.testing.assert_array_equal(find_paths(*case, "upstream").hops, hops)

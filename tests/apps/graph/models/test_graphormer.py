@@ -161,8 +161,7 @@ def test_version_main_is_the_network_of_upstreams_scripts_for_pcqm4m() -> None:
 
 def test_degrees_are_those_of_both_directions() -> None:
     embedding = AtomEmbedding(1088, degrees=3, dim=DIM)
-    directed = [(0, 1, ids(0)), (2, 1, ids(0)), (3, 1, ids(0))]
-    x = embedding(make_batch([(4, directed)]))[0]
+    x = embedding(make_batch([(4, [(0, 1, ids(0)), (2, 1, ids(0)), (3, 1, ids(0))])]))[0]
     node = torch.arange(4)
     atoms = embedding.atom(node + 1) + embedding.atom(node + 513)
     received, sent = (t.weight for t in (embedding.in_degree, embedding.out_degree))
@@ -179,8 +178,7 @@ def test_the_start_is_upstreams() -> None:
     assert (model.bias.bond.weight[0] == 0).all()
     main = GraphRegressor(64, 64, version="main").model
     assert abs(main.blocks[3].up.weight.std() / 0.02 - 1) < 0.05
-    released = GraphRegressor(64, 64, variant="upstream").model
-    assert (released.bias.bond.weight[0] != 0).all()
+    assert (GraphRegressor(64, 64, variant="upstream").model.bias.bond.weight[0] != 0).all()
 
 
 def test_pairs_without_a_path_need_enough_rows() -> None:

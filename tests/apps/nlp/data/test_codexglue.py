@@ -104,13 +104,10 @@ def test_devign_delivers_its_official_parts(tmp_path, protocol) -> None:
 
 
 @given(seed=st.integers(0, 2**32), val_fraction=st.floats(0.1, 0.9))
-def test_a_share_of_the_validation_pairs_chooses_the_epoch(
-    tmp_path_factory, seed, val_fraction
-) -> None:
+def test_a_share_of_the_validation_pairs_is_drawn(tmp_path_factory, seed, val_fraction) -> None:
     folder = write_pairs(tmp_path_factory.mktemp("pairs"))
     data = make_data(BigCloneBench, "bigclonebench", folder, seed=seed, val_fraction=val_fraction)
-    drawn, again = data.read_validation(), data.read_validation()
-    assert drawn == again
+    assert (drawn := data.read_validation()) == data.read_validation()
     assert set(drawn) < set(read_clones(folder, "valid"))
     assert len(drawn) == 2 * min(max(round(5 * val_fraction), 1), 4)
 

@@ -97,9 +97,7 @@ def test_lengths_that_do_not_fit_are_one_sentence(options, sentence, tmp_path) -
         make_corpus(write_files(tmp_path), **options).setup("fit")
 
 
-@cache
-def train_character_tokenizer():
-    return train_tokenizer("gpt2", [], 261)
+train_character_tokenizer = cache(lambda: train_tokenizer("gpt2", [], 261))
 
 
 @given(
@@ -164,9 +162,7 @@ def test_a_run_reports_what_a_literal_loop_over_the_test_split_gives(tmp_path) -
 
 def test_the_corpus_of_the_documentation_has_each_sentence_in_one_split() -> None:
     data = PythonDocsCorpus("docs_corpus")
-    splits = {
-        name: [row.text for row in data.read_rows(name)] for name in PythonDocsCorpus.FILE_SPLITS
-    }
+    splits = {name: [row.text for row in data.read_rows(name)] for name in data.FILE_SPLITS}
     rows = [text.removesuffix("\n") for texts in splits.values() for text in texts]
     assert sorted(rows) == sorted(list_sentences())
     assert len(splits["valid"]) == pytest.approx(len(rows) / 10, abs=1)

@@ -40,8 +40,7 @@ def write(root: Path, name: str, rows: list, split: str = "train") -> SuperGlue:
 
 @pytest.mark.parametrize("name", ["axb", "axg"])
 def test_a_diagnostic_is_scored_by_what_is_trained_on_rte(name: str, tmp_path) -> None:
-    fields = dict.fromkeys(TASKS[name].fields, "C d.")
-    rows = [{**fields, "label": "not_entailment", "idx": 0}]
+    rows = [{**dict.fromkeys(TASKS[name].fields, "C d."), "label": "not_entailment", "idx": 0}]
     write_rows(tmp_path / TASKS[name].folder / f"{TASKS[name].folder}.jsonl", rows)
     write(tmp_path, "rte", [ARCHIVE["rte"][0]] * 3)
     data = SuperGlue(name, str(tmp_path))

@@ -75,9 +75,8 @@ def test_a_head_for_other_labels_is_made_anew_but_not_tokens(tmp_path) -> None:
     build_backbone("bert", None, "labels", TINY["bert"], other, SLOTS).save_pretrained(tmp_path)
     model = build_backbone("bert", str(tmp_path), "labels", None, INFO, SLOTS)
     assert model.classifier.out_features == INFO.num_labels
-    more = INFO._replace(vocab_size=54)
     with pytest.raises(UserError, match=r"tokenizer has 54 tokens, and model.weights 53: give"):
-        build_backbone("bert", str(tmp_path), "labels", None, more, SLOTS)
+        build_backbone("bert", str(tmp_path), "labels", None, INFO._replace(vocab_size=54), SLOTS)
 
 
 @pytest.mark.parametrize(("head", "warned"), [("masked", True), ("labels", False)])
@@ -108,8 +107,7 @@ def test_a_causal_language_model_does_not_see_what_it_guesses(architecture, filt
     ids = torch.randint(3, 53, (2, 9))
     other = ids.clone()
     other[:, 4:] = torch.randint(3, 53, (2, 5))
-    mask = torch.ones_like(ids)
-    a, b = (model(input_ids=x, attention_mask=mask).logits for x in (ids, other))
+    a, b = (model(input_ids=x, attention_mask=torch.ones_like(ids)).logits for x in (ids, other))
     assert torch.allclose(a[:, :4], b[:, :4], atol=1e-10)
     assert not torch.allclose(a[:, 4:], b[:, 4:], atol=1e-3)
 

@@ -50,8 +50,7 @@ def test_the_encoder_is_what_is_written_down() -> None:
     found = base(ids[None], torch.ones(1, 7, dtype=torch.bool))[0]
     assert torch.allclose(found, reference(base.state_dict(), ids, 3), atol=1e-6)
     padded = torch.cat([ids, torch.zeros(4, dtype=torch.long)])[None]
-    again = base(padded, torch.arange(11)[None] < 7)[0, :7]
-    assert torch.allclose(again, found, atol=1e-10)
+    assert torch.allclose(base(padded, torch.arange(11)[None] < 7)[0, :7], found, atol=1e-10)
 
 
 @pytest.mark.parametrize(("depth", "count"), [(16, 119_589_889), (32, 214_010_881)])
@@ -63,9 +62,8 @@ def test_the_published_sizes(depth: int, count: int) -> None:
 
 
 def test_weights_start_as_published() -> None:
-    info = INFO._replace(vocab_size=997)
     options = {**CRAMMED, "dim": 96, "ffn_dim": 180}
-    model = crammed.build_crammed("masked", None, options, info, SLOTS)
+    model = crammed.build_crammed("masked", None, options, INFO._replace(vocab_size=997), SLOTS)
     for name, weight in model.named_parameters():
         if weight.ndim == 2:
             assert abs(weight.std().item() - 0.02) < 0.002, name
@@ -78,8 +76,7 @@ def test_slots_are_filled_in_the_chosen_layers() -> None:
     spectrum = lambda dim: EigenSpectrum(dim, kind="smoothing")  # noqa: E731
     slots = {"filter": GFSA, "layers": "1::2", "reparam": spectrum, "position": "residual"}
     slots["tokens"] = lambda dim: ContraNorm(dim, 0.1)
-    model = crammed.build_crammed("labels", None, CRAMMED, INFO, slots)
-    blocks = model.base_model.blocks
+    blocks = crammed.build_crammed("labels", None, CRAMMED, INFO, slots).base_model.blocks
     assert [type(block.attention.filter) for block in blocks] == [Plain, GFSA, Plain]
     assert [type(block.tokens) for block in blocks] == [type(None), ContraNorm, type(None)]
     assert [is_parametrized(block.attention.proj) for block in blocks] == [False, True, False]

@@ -12,8 +12,7 @@ from tests.apps.nlp.small import INFO, SLOTS, TINY
 def test_parts_of_like_length_change_no_gradient() -> None:
     torch.manual_seed(0)
     model = build_backbone("bert", None, "labels", TINY["bert"], INFO, SLOTS).eval().double()
-    lengths = torch.tensor([9, 3, 7, 2, 5])
-    mask = torch.arange(9) < lengths[:, None]
+    mask = torch.arange(9) < torch.tensor([9, 3, 7, 2, 5])[:, None]
     ids = torch.randint(3, 53, (5, 9)).where(mask, torch.tensor(1))
     batch = [ids, mask, torch.zeros_like(ids), torch.tensor([0, 1, 2, 0, 1])]
     found = []

@@ -30,8 +30,7 @@ class Data(LightningDataModule):
 
     def loader(self):
         x, mask = torch.randn(8, 5, 3), torch.ones(8, 5, dtype=torch.bool)
-        samples = [*zip(x, mask, torch.arange(8) % 2, strict=True)]
-        return DataLoader(samples, batch_size=4)
+        return DataLoader([*zip(x, mask, torch.arange(8) % 2, strict=True)], batch_size=4)
 
     train_dataloader = val_dataloader = test_dataloader = loader
 

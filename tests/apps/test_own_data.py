@@ -53,9 +53,7 @@ def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None
 def test_batches_of_own_modules() -> None:
     y, x, mask = torch.arange(4) % 3, torch.ones(4, 5).long(), torch.ones(4, 5).bool()
     text = Classification()
-    wrong = [
-        (split_batch, [x, *rest]) for rest in ([y], [mask, torch.eye(3)[y]], [mask, y.float()])
-    ]
+    wrong = [(split_batch, [x, *b]) for b in ([y], [mask, torch.eye(3)[y]], [mask, y.float()])]
     wrong += [(lambda b: text.predict(None, b), b) for b in ({"ids": x}, [x, mask, x, x])]
     for check, batch in wrong:
         with pytest.raises(UserError, match=r"a batch is .* labels \(B,\)"):
@@ -64,8 +62,7 @@ def test_batches_of_own_modules() -> None:
         with pytest.raises(UserError, match="labels are 0 to 2: Target 3 is out of bounds"):
             compute(torch.zeros(4, 3), y + 1)
     assert Regression()._compute_error(torch.ones(4, 1), y).dtype == torch.float32
-    module = SequenceClassifier(2, 3, 5, 8, 2, 1).eval()
-    series = torch.ones(4, 5, 2)
+    module, series = SequenceClassifier(2, 3, 5, 8, 2, 1).eval(), torch.ones(4, 5, 2)
     assert torch.equal(module(series.double(), mask), module(series, mask))
 
 

@@ -21,10 +21,6 @@ from experiment_kit.errors import UserError
 from tests.apps.speech import corpora
 
 
-def read_texts(path: Path) -> list[list[str]]:
-    return CsvText(data_dir=str(path.parent), file=path.name).train_rows
-
-
 def read_recordings(path: Path) -> list[tuple[str, str]]:
     for name in "ab":
         (path.parent / f"{name}.wav").touch()
@@ -65,8 +61,8 @@ def read_transcripts(path: Path) -> dict[str, Transcript]:
 HEAD = "@problemName X\n@timeStamps false\n@classLabel true a b\n@data\n"
 STAMPS = HEAD.replace("Stamps false", "Stamps true")
 LINES = {  # reader by name, file, content, reading
-    "csv_text": (read_texts, "texts.csv", "text,label\na\u00e9,x\nb,y\n",
-                 [["x", "a\u00e9"], ["y", "b"]]),
+    "csv_text": (lambda path: CsvText(data_dir=str(path.parent), file=path.name).train_rows,
+                 "texts.csv", "text,label\na\u00e9,x\nb,y\n", [["x", "a\u00e9"], ["y", "b"]]),
     "wav_folder": (read_recordings, "index.csv", "file,text\na.wav,\u00e9\nb.wav,B\n",
                    [("a.wav", "\u00e9"), ("b.wav", "B")]),
     "smiles_csv": (read_molecules, "a.csv", "smiles,y,name\nCC,1,\u00e9\nC,2,b\n",

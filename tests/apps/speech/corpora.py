@@ -10,7 +10,6 @@ from sentencepiece import SentencePieceTrainer
 
 SMALL = {"batch_seconds": 6.0, "max_seconds": 5.0, "token_type": "char"}
 DIGITS = "ONE TWO THREE FOUR FIVE SIX SEVEN EIGHT NINE ZERO"
-LIBRISPEECH_SPLITS = ("train-clean-100", "dev-clean", "test-clean", "test-other")
 
 
 def make_tone(seconds: float = 0.2, rate: int = SAMPLE_RATE, hertz: float = 440.0) -> np.ndarray:
@@ -50,7 +49,7 @@ def write_folder(folder: Path, rows: dict[str, tuple[float, str]]) -> Path:
 def write_librispeech(root: Path = Path("data")) -> Path:
     rows = {f"{who}-7-{i:04d}": (0.6 + 0.2 * i, f"HE SAW {'A' * (i + 1)} B")
             for who in (19, 26) for i in range(5)}  # fmt: skip
-    for number, split in enumerate(LIBRISPEECH_SPLITS):
+    for number, split in enumerate(("train-clean-100", "dev-clean", "test-clean", "test-other")):
         few = dict(list(rows.items())[: 10 if number == 0 else 1 + number])
         write_folder(root / "LibriSpeech" / split, few)
     return root

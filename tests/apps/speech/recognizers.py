@@ -28,9 +28,7 @@ def make_config(encoder: Any = "transformer", **changed: Any) -> RecognizerConfi
     return RecognizerConfig(encoder, **(SMALL | {"channels": (3, 4, 2)} | changed))
 
 
-def make_module(
-    tokenizer_file: str, encoder: str = "transformer", **options: Any
-) -> SpeechRecognizer:
+def make_module(tokenizer_file: str, encoder=ENCODERS[0], **options: Any) -> SpeechRecognizer:
     settings: dict[str, Any] = {
         "network": make_config(encoder, dropout=0.0, **ONE_BLOCK),
         "fbank": FbankConfig(n_mels=12),

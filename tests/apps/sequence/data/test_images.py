@@ -68,11 +68,8 @@ def test_drawings_are_their_pixels_row_by_row_split_alike_for_every_run(paths) -
 
 def test_drawings_are_decoded_once_and_again_where_one_has_changed(paths, monkeypatch) -> None:
     decoded, decode = [], drawings.decode_drawing
-    monkeypatch.setattr(
-        drawings, "decode_drawing", lambda path: decoded.append(path) or decode(path)
-    )
-    first = load_pathfinder().drawings
-    assert np.array_equal(load_pathfinder().drawings, first)
+    monkeypatch.setattr(drawings, "decode_drawing", lambda x: decoded.append(x) or decode(x))
+    assert np.array_equal(load_pathfinder().drawings, load_pathfinder().drawings)
     assert len(decoded) == 30
     os.utime(paths / "imgs/0/sample_3.png", (1, 1))
     load_pathfinder()

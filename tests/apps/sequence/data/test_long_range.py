@@ -41,19 +41,11 @@ def write_reviews(root: Path, train: str = REVIEWS) -> None:
         (root / f"imdb/imdb_{split}.tsv").write_text(rows)
 
 
-def write_papers(root: Path, rows: str) -> str:
-    (root / "tsv_data").mkdir()
-    for split in ("train", "eval", "test"):
-        (root / f"tsv_data/new_aan_pairs.{split}.tsv").write_text(rows)
-    return str(root)
-
-
 def test_a_review_is_its_bytes(tmp_path) -> None:
     write_reviews(tmp_path)
     data = set_up(Text("imdb", str(tmp_path), truncate=12, max_length=13))
     ids, mask, label = max(data.splits["test"], key=lambda item: int(item[1].sum()))
-    expected = "Bad.\nV\u00e9ry\tbad".encode()[:12]
-    assert ids.tolist() == [byte + 1 for byte in expected] + [0]
+    assert ids.tolist() == [byte + 1 for byte in "Bad.\nV\u00e9ry\tbad".encode()[:12]] + [0]
     assert (int(mask.sum()), label) == (12, 0)
 
 
@@ -93,7 +85,10 @@ def test_reviews_are_held_back_unless_the_development_set_is_the_test_set(tmp_pa
 
 def test_a_pair_of_papers_stays_two_sequences(tmp_path) -> None:
     rows = "1.0\tA00\tB11\tab\tcde\r\n0.0\tA0\tB1\tfghij\t\u00e9\n"
-    data = set_up(Retrieval("aan", write_papers(tmp_path, rows), truncate=4, max_length=5))
+    (tmp_path / "tsv_data").mkdir()
+    for split in ("train", "eval", "test"):
+        (tmp_path / f"tsv_data/new_aan_pairs.{split}.tsv").write_text(rows)
+    data = set_up(Retrieval("aan", str(tmp_path), truncate=4, max_length=5))
     ids, mask, label = data.splits["val"][0]
     assert ids.tolist() == [[98, 99, 0, 0, 0], [100, 101, 102, 0, 0]]
     assert (mask.sum(1).tolist(), label) == ([2, 3], 1)

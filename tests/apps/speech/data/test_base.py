@@ -73,8 +73,7 @@ def test_drawn_speeds_do_not_depend_on_workers() -> None:
     for batch in one:
         assert batch.waves.numel() / SAMPLE_RATE <= 6.0
         for name, length in zip(batch.names, batch.lengths.tolist(), strict=True):
-            seconds = 0.6 + 0.2 * int(name[-1])
-            factors.add(round(seconds * SAMPLE_RATE / length, 2))
+            factors.add(round((0.6 + 0.2 * int(name[-1])) * SAMPLE_RATE / length, 2))
     assert factors == set(speeds)
     assert sorted(name for batch in one for name in batch.names) == sorted(
         f"{who}-7-{i:04d}" for who in (19, 26) for i in range(5)

@@ -13,8 +13,7 @@ FILTERBANK = melscale_fbanks(257, 60, 8000, 24, 16000).numpy()
 
 def average_features(wave: np.ndarray, pieces: int = 6) -> np.ndarray:
     """Average log-mel frames over equal pieces of a word, and subtract the word's own mean."""
-    window = np.hanning(400)
-    frames = np.lib.stride_tricks.sliding_window_view(wave, 400)[::160] * window
+    frames = np.lib.stride_tricks.sliding_window_view(wave, 400)[::160] * np.hanning(400)
     mel = np.log(np.abs(np.fft.rfft(frames, 512)) ** 2 @ FILTERBANK + 1e-4)
     loud = mel.mean(1) > mel.mean(1).max() - 5  # silences differ in length
     first, last = np.flatnonzero(loud)[[0, -1]]

@@ -35,12 +35,11 @@ def _polynomial(basis: str, K: int, **ab: float) -> Case:
     return Case(name, make, partial(reference.polynomial, basis=basis, **ab))
 
 
-_ALL = ("w0", "w1", "wK")
 CASES = [
     Case("plain", Plain, reference.plain, square_only=False),
     Case("gfsa", GFSA, partial(reference.gfsa, K=3)),
     Case("gfsa-1", partial(GFSA, K=1), partial(reference.gfsa, K=1)),
-    Case("gfsa-7-all", partial(GFSA, K=7, learn=_ALL), partial(reference.gfsa, K=7)),
+    Case("gfsa-7-all", partial(GFSA, K=7, learn=("w0", "w1", "wK")), partial(reference.gfsa, K=7)),
     Case("attnscale", AttnScale, reference.attnscale),
     Case("centered", CenteredAttention, reference.centered, starts_as_A=False),
     _polynomial("monomial", K=4),

@@ -36,8 +36,7 @@ def test_every_step_of_every_layer_is_measured(tiny_bert):
     ]  # fmt: skip
     batch = Tokenizer()(minilm.load_sentences(2), True, "pt")
     last = tiny_bert(**batch).last_hidden_state.double()
-    mask = batch["attention_mask"].bool()
-    expected = spectral.hfc_lfc(last, mask).mean().item()
+    expected = spectral.hfc_lfc(last, batch["attention_mask"].bool()).mean().item()
     assert rows[-1]["hfc_lfc"] == pytest.approx(expected, rel=1e-5)
     assert rows[0]["smoothing_share"] is None
     assert 0 <= rows[-1]["smoothing_share"] <= 1

@@ -57,8 +57,7 @@ def test_a_stack_that_averages_is_judged_to_over_smooth_by_attention():
     assert "The model over-smooths" in report.verdict
     assert "over-smoothed from layer 0 on" in report.verdict
     assert "What smooths most is attention" in report.verdict
-    shares = [layer.eigenvalue_shares["smoothing"] for layer in report.layers]
-    assert shares == [1.0] * 4
+    assert [layer.eigenvalue_shares["smoothing"] for layer in report.layers] == [1.0] * 4
 
 
 def test_a_stack_that_adds_averages_smooths_later():
@@ -183,10 +182,8 @@ def test_what_lies_between_layers_of_one_size_counts():
     model.forward = lambda x, text: model.blocks[1](torch.cat([model.blocks[0](x).cos(), text], 1))
     report = diagnose(model, (make_tokens(), make_tokens()[:, :3]))
     assert "Stream 1 (from blocks.1.attn on) " in report.verdict
-    next_pass, rows = model.blocks[1], torch.eye(DIM)  # on tokens that the pass before chose
-    model.forward = lambda x: next_pass(
-        nn.functional.embedding(model.blocks[0](x).argmax(-1), rows)
-    )
+    first, second = model.blocks  # on tokens that the pass before chose
+    model.forward = lambda x: second(nn.functional.embedding(first(x).argmax(-1), torch.eye(DIM)))
     assert "Stream 1 (from blocks.1.attn on) " in diagnose(model, make_tokens()).verdict
 
 

@@ -172,9 +172,7 @@ def assert_is(
     assert_same_gradients([*leaves, *kernel.parameters()], [ours], [theirs])
 
 
-def assert_same_gradients(
-    leaves: list[Tensor], ours: Sequence[Tensor], theirs: Sequence[Tensor]
-) -> None:
+def assert_same_gradients(leaves: list[Tensor], ours: Sequence, theirs: Sequence) -> None:
     """Compare the gradients of all outputs at once; each leaf has one that is not zero."""
     ours, theirs = (torch.cat([y.flatten() for y in outputs]) for outputs in (ours, theirs))
     grads = gradients(leaves, ours, theirs)

@@ -68,8 +68,7 @@ def test_published_segments_count_masked_zeros(masked):
     y = torch.stack([v[i, h] * 0 for i in range(B) for h in range(H)]).view(B, H, n, D)
     for (i, h), (first, middle, last) in maps.items():
         A = first @ inverse(middle, 6, scale) @ last + cases.convolve(kernel, valid[i].tolist(), h)
-        place = torch.tensor(i), torch.tensor(h)
-        y = y.index_put(place, A @ v[i, h])
+        y = y.index_put((torch.tensor(i), torch.tensor(h)), A @ v[i, h])
     mine = kernel(q, k, x, valid if masked else None) @ v
     assert_close(mine, y, **TIGHT)
     cases.assert_same_gradients([q, k, v, kernel.conv], [mine], [y])

@@ -31,9 +31,8 @@ def literal(kernel):
         tokens = [q[t] / D**0.25 if t < n and valid[t] else zero for t in range(n + kernel.ratio)]
         starts = [t for t in range(0, n, kernel.ratio) if any(valid[t : t + kernel.ratio])]
         y = [landmark(kernel, tokens[t : t + kernel.ratio]) for t in starts]
-        K1 = torch.stack(
-            [torch.stack([near(tokens[t], b) * valid[t] for b in y]) for t in range(n)]
-        )
+        pairs = zip(tokens[:n], valid, strict=True)
+        K1 = torch.stack([torch.stack([near(x, b) * real for b in y]) for x, real in pairs])
         S = torch.stack([torch.stack([near(a, b) for b in y]) for a in y])
         A = K1 @ torch.linalg.inv(S + RIDGE * torch.eye(len(y)).double()) @ K1.T
         return A + cases.convolve(kernel, valid, h)

@@ -50,8 +50,7 @@ def test_remark_d3_logistic_as_printed_fails_for_a_negative_b():
 
 @draw(n=sizes, scale=scales)
 def test_the_conditions_that_imply_a_decay(seed, n, scale):
-    W_V = scale * normal(seed, 4, D)
-    condition = theory.check_decay(normal(seed + 1, 50).abs(), W_V, n)
+    condition = theory.check_decay(normal(seed + 1, 50).abs(), scale * normal(seed, 4, D), n)
     assert (condition.factor[condition.small_values | condition.corrected] < 1).all()
     assert condition.factor.shape == condition.printed.shape == condition.small_values.shape
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from attention_core import theory
 
-HERE = Path(__file__).parent
 PAGE = (Path(__file__).parents[3] / "docs" / "theory.md").read_text(encoding="utf-8")
 
 
@@ -19,7 +18,7 @@ def test_every_statement_has_a_verdict_and_names_a_test_that_exists():
     for statement, verdict, proof in list_rows():
         assert re.match(r"Holds( if .+|: .+)?$|\*\*Fails\*\*: .+", verdict), statement
         file, name = re.findall(r"`(test_\w+\.py)::(test_\w+)`", proof)[0]
-        tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
+        tree = ast.parse((Path(__file__).parent / file).read_text(encoding="utf-8"))
         assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 

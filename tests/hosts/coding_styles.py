@@ -308,8 +308,7 @@ class Images(Base):
         return super().forward(x.unflatten(1, (2, 5)))
 
     def layer(self, i, x):
-        y = self.n1[i](x).flatten(0, 1)
-        x = x + self.attn[i](y).unflatten(0, (B, 2))
+        x = x + self.attn[i](self.n1[i](x).flatten(0, 1)).unflatten(0, (B, 2))
         return x + self.mlp[i](self.n2[i](x))
 
 

@@ -119,9 +119,7 @@ def share_weights(model: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def replace_maps(
-    weights: list[Tensor], model_dtype: torch.dtype = torch.float64
-) -> Iterator[list[Tensor]]:
+def replace_maps(weights: list[Tensor], model_dtype=torch.float64) -> Iterator[list[Tensor]]:
     """Let each softmax over keys return GFSA's H of its result, if the map is square; list maps.
 
     Without weights H is the map. The last column may be an attention sink. The heads are the first

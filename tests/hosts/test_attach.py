@@ -129,14 +129,12 @@ def test_wrapped_models_are_refused(tmp_path):
     store = f"file://{tmp_path}/store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
     try:
-        wrapped = nn.parallel.DistributedDataParallel(build())
         with pytest.raises(ValueError, match="DistributedDataParallel wraps the model already"):
-            attach(wrapped, GFSA, where=OwnAttention)
+            attach(nn.parallel.DistributedDataParallel(build()), GFSA, where=OwnAttention)
         attach(nn.DataParallel(build()), GFSA, where=OwnAttention)  # it copies at each pass
         sharded = fully_shard(attach(build(), partial(GFSA, wK=0.7), where=OwnAttention))
         save_mechanism(sharded, tmp_path)
-        again = load_mechanism(build(), tmp_path)
-        assert again[0].filter.wK.tolist() == [pytest.approx(0.7)] * 3
+        assert load_mechanism(build(), tmp_path)[0].filter.wK.tolist() == [pytest.approx(0.7)] * 3
     finally:
         torch.distributed.destroy_process_group()
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))

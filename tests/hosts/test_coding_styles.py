@@ -149,8 +149,7 @@ def test_models_of_timm_have_a_verdict(name, size, options):
 
 
 def test_maps_that_are_mixed_over_heads_are_normalized():
-    timm = pytest.importorskip("timm")
-    model = timm.create_model("cait_xxs24_224", img_size=64, depth=2)
+    model = pytest.importorskip("timm").create_model("cait_xxs24_224", img_size=64, depth=2)
     report = diagnose(model, torch.randn(2, 3, 64, 64), mechanisms=[])
     assert len(report.layers) == 2
     for layer in report.layers:

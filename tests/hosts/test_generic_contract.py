@@ -15,8 +15,6 @@ from tests.hosts.transformers.forming_models import OTHERS, TEXTS, Case, N
 from tests.hosts.transformers.models import FAMILIES, SLIDES, VOCAB, build, make_inputs
 
 CASES = [*MODULES, *TEXTS, *OTHERS]
-all_cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-text_cases = pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.name)
 CAUSAL = ["bark", "bloom", "codegen", "ctrl", "falcon", "gpt_neo", "gptj"]
 CAUSAL += ["gpt_neox_japanese", "imagegpt", "mpt", "openai", "xglm"]
 # convolutions over tokens do not keep padding apart
@@ -34,7 +32,7 @@ def test_every_known_class_is_tried():
     assert tried == {*KNOWN_CLASSES} - {*OLDER_CLASSES}
 
 
-@all_cases
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @torch.no_grad()  # TinyViT keeps what it computed, and could not be copied
 def test_identity_copies_and_detach_keep_the_output(case):
     model, inputs = case.build(), case.make_inputs()
@@ -70,8 +68,7 @@ def test_the_filter_is_the_dense_one_in_output_and_gradients(case):
     given = [x for x in inputs.values() if x.requires_grad]
     limit = 1e-9 if case in MODULES else 10 * CAST
     has_own_backward = case.name.startswith("sew_d")  # its softmax
-    call = partial(case.run, inputs=inputs)
-    check_dense(model, stock, call, limit, given, not has_own_backward)
+    check_dense(model, stock, partial(case.run, inputs=inputs), limit, given, not has_own_backward)
 
 
 def make_pair(kind: str, ids: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -86,7 +83,7 @@ def make_pair(kind: str, ids: Tensor) -> tuple[dict[str, Tensor], dict[str, Tens
     return padded, {name: x[:, :-3] for name, x in padded.items()}
 
 
-@text_cases
+@pytest.mark.parametrize("case", TEXTS, ids=lambda case: case.name)
 @pytest.mark.parametrize("kind", ["padding", "future"])
 def test_neither_padding_nor_the_future_leaks(case, kind):
     model, pair = case.build(), make_pair(kind, case.make_inputs()["input_ids"])

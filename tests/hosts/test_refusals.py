@@ -28,18 +28,9 @@ def torch_layer(**options: Any) -> Callable[[], nn.Module]:
     return lambda: nn.MultiheadAttention(24, 4, **options)
 
 
-def build_column() -> nn.Module:
-    layers = nn.ModuleList([speechbrain_models.build_layer("RelPosMHAXL")])
-    return nn.ModuleDict({"decoder": layers})
-
-
 def recognizer(kind: str, decoders: int) -> Callable[[], nn.Module]:
     options = {"nhead": 2, "num_decoder_layers": decoders}
     return lambda: speechbrain_models.build("conformer", kind, **options)
-
-
-def quantise() -> nn.Module:
-    return torch.ao.quantization.quantize_dynamic(timm_models.build(), {nn.Linear})
 
 
 NO_KERNEL, NO_REPARAM = "has no place for a kernel", "has no place for a reparameterisation"
@@ -58,7 +49,8 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
       for kind, made in speechbrain_models.KINDS.items()),
     (lambda: nn.Sequential(Attention(12, 3), Attention(12, 3, dim_out=24)), REPARAM,
      "has no square projections to reparameterise"),
-    (quantise, REPARAM, "has quantised or adapted projections"),
+    (lambda: torch.ao.quantization.quantize_dynamic(timm_models.build(), {nn.Linear}), REPARAM,
+     "has quantised or adapted projections"),
     (lambda: Attention(12, 3, scale_norm=True, norm_layer=nn.LayerNorm), REPARAM, "has a norm or"),
     (torch_layer(add_bias_kv=True), {}, "has a key of its own, so that its map is not square"),
     (torch_layer(add_zero_attn=True), {}, "a key of its own.*: leave it out by layers="),
@@ -68,7 +60,9 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (partial(MultiheadAttention, 3, 12, add_bias_kv=True), {}, NOT_SQUARE),
     (partial(MultiheadAttention, 3, 12, add_zero_attn=True), {}, NOT_SQUARE),
     (lambda: speechbrain_models.build().decoder, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
-    (build_column, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
+    (lambda: nn.ModuleDict(
+        {"decoder": nn.ModuleList([speechbrain_models.build_layer("RelPosMHAXL")])}), {},
+     f"{PLAIN}.*leaves decoders of speechbrain"),
     (lambda: models.build("bert", **models.CROSS).encoder.layer[0].crossattention.self, {},
      f"BertCrossAttention has {PLAIN}"),
     (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),

@@ -86,8 +86,7 @@ def test_a_folder_of_the_hub_has_a_card_and_is_loaded(x, tmp_path, monkeypatch):
     assert (saved / "README.md").read_text() == "mine"
     uploaded = partial(shutil.copytree, saved, tmp_path / "hub")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda name, **_: uploaded())
-    stock = detach(copy.deepcopy(ours))
-    assert torch.equal(load_mechanism(stock, "someone/gfsa-vit")(x), ours(x))
+    assert torch.equal(load_mechanism(detach(copy.deepcopy(ours)), "someone/gfsa-vit")(x), ours(x))
 
 
 def test_files_in_which_fixed_coefficients_were_parameters_load(x, tmp_path):
@@ -113,8 +112,7 @@ def test_classes_that_where_names_and_another_head(tmp_path):
     attach(ours, GFSA, "1:", where=OwnAttention)
     randomize(ours)
     save_mechanism(ours, tmp_path)
-    stock = detach(copy.deepcopy(ours))
-    again = load_mechanism(stock, tmp_path)
+    again = load_mechanism(detach(copy.deepcopy(ours)), tmp_path)
     assert list(filtered_modules(again)) == ["1", "2"]
     x = torch.randn(2, 5, 12)
     assert torch.equal(again[2](x), ours[2](x))
@@ -125,8 +123,7 @@ def test_classes_that_where_names_and_another_head(tmp_path):
     assert torch.equal(filters(renamed)[0].wK, filters(ours)[1].wK)
     body = randomize(attach(models.build("bert"), GFSA))
     save_mechanism(body, tmp_path / "body")
-    config = copy.deepcopy(models.FAMILIES["bert"].config)
-    task = models.hf.BertForSequenceClassification(config)
+    task = models.hf.BertForSequenceClassification(copy.deepcopy(models.FAMILIES["bert"].config))
     load_mechanism(task, tmp_path / "body")
     for mine, theirs in zip(filters(task), filters(body), strict=True):
         assert torch.equal(mine.wK.double(), theirs.wK)

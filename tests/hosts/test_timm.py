@@ -22,7 +22,6 @@ from tests.hosts.timm_models import FAMILIES, SIZE, build
 
 CONTRAST = partial(ContraNorm, scale=0.3, norm=False)
 SHARP = partial(EigenSpectrum, kind="sharpening", init="orthogonal")
-all_families = pytest.mark.parametrize("family", FAMILIES)
 
 
 @pytest.fixture
@@ -46,8 +45,7 @@ def test_a_filter_is_the_reference_on_the_hosts_own_map(x, family):
     calls = record_calls(filters(model), partial(model, x.double()))
     for ((A, v), Hv), filter in zip(calls, filters(model), strict=True):
         weights = [w.view(-1, 1, 1) for w in (filter.w0, filter.w1, filter.wK)]
-        H = reference.gfsa(spectral.matrix(Plain(), A), None, weights, 4)
-        assert_close(Hv, H.double() @ v)
+        assert_close(Hv, reference.gfsa(spectral.matrix(Plain(), A), None, weights, 4).double() @ v)
 
 
 def test_dropout_on_h_takes_the_place_of_that_on_the_map(x):
@@ -64,7 +62,7 @@ def test_dropout_on_h_takes_the_place_of_that_on_the_map(x):
         forming(torch.randn(4, 6, 12))
 
 
-@all_families
+@pytest.mark.parametrize("family", FAMILIES)
 def test_fused_and_unfused_hosts_agree(x, family):
     model = attach(build(family), partial(GFSA, wK=0.4))
     before = model(x)
@@ -118,17 +116,15 @@ def test_a_norm_after_pooling_sees_no_tokens(x):
     model = timm.create_model("vit_tiny_patch16_224", img_size=SIZE, depth=2, global_pool="avg")
     assert len(find_positions(model, "norms")[0]) == 2 * 2  # fc_norm is left out
     attach(model, tokens=CONTRAST, position="norms")(x)
-    block = attach(build(), tokens=CONTRAST, position="norms").blocks[0]
     with pytest.raises(ValueError, match=r"needs tokens \(batch, tokens, channels\), got \(2, 192"):
-        block.norm1(torch.randn(2, 192))
+        attach(build(), tokens=CONTRAST, position="norms").blocks[0].norm1(torch.randn(2, 192))
 
 
 def test_contranorm_before_a_norm_is_the_published_module(x):
     model, z = attach(build(), tokens=CONTRAST, position="norms"), torch.randn(2, 7, 192)
     unit = F.normalize(z, dim=-1)
     expected = z - 0.3 * (unit @ unit.mT).softmax(-1) @ z
-    block = model.blocks[1]
-    assert_close(block.norm2(z), F.layer_norm(expected, (192,), eps=1e-6))
+    assert_close(model.blocks[1].norm2(z), F.layer_norm(expected, (192,), eps=1e-6))
     assert len([name for name, _ in model.named_modules() if name.endswith("tokens")]) == 7
     assert list(model.state_dict()) == list(attach(build()).state_dict())  # no parameter is new
 
@@ -141,8 +137,7 @@ def test_featscale_sees_a_mask_of_keys_and_refuses_others():
     valid[1, 5:] = False
     keys = valid[:, None, None, :]
     for mask in (keys, keys.expand(-1, -1, 7, -1).clone(), keys & keys.mT):
-        y = block(z, attn_mask=mask)
-        assert_close(y[1:, :5], block(z[1:, :5]))
+        assert_close(block(z, attn_mask=mask)[1:, :5], block(z[1:, :5]))
     with pytest.raises(ValueError, match="keeps tokens apart that FeatScale would mix"):
         block(z, attn_mask=torch.ones(7, 7, dtype=torch.bool).tril())
     with pytest.raises(ValueError, match="FeatScale would leak future tokens"):
@@ -160,8 +155,7 @@ def test_tokens_that_see_no_mask_refuse_one(position):
 
 @pytest.mark.parametrize("position", ["attention", "window"])
 def test_featscale_of_swin_averages_the_stage_or_the_window(position):
-    model = attach(build("swin"), tokens=FeatScale, position=position)
-    block = model.layers[0].blocks[1]
+    block = attach(build("swin"), tokens=FeatScale, position=position).layers[0].blocks[1]
     tokens = block.drop_path1.tokens if position == "attention" else block.attn.tokens
     (((seen,), _),) = record_calls([tokens], lambda: block(torch.randn(2, 12, 12, 96)))
     assert seen.shape == ((2, 144, 96) if position == "attention" else (2 * 9, 16, 96))
@@ -174,6 +168,5 @@ def test_a_hook_on_the_dropout_of_the_map_sees_h(x):
 
 
 def test_a_kernel_is_never_silently_causal():
-    attention = attach(build(), kernel=AGF).blocks[0].attn
     with pytest.raises(ValueError, match="is bidirectional"):
-        attention(torch.randn(1, 5, 192), is_causal=True)
+        attach(build(), kernel=AGF).blocks[0].attn(torch.randn(1, 5, 192), is_causal=True)

@@ -77,8 +77,7 @@ def test_a_checkpoint_of_transformers_comes_back(tmp_path):
 
 def test_maps_are_returned_where_attentions_are_asked_for():
     model, inputs = build("llama")
-    out = attach(model, GFSA)(**inputs, output_attentions=True)
-    assert out.attentions[0].shape == (2, 6, 9, 9)
+    assert attach(model, GFSA)(**inputs, output_attentions=True).attentions[0].shape == (2, 6, 9, 9)
 
 
 def test_a_model_of_several_libraries_is_filtered_in_each():

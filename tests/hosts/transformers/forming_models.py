@@ -62,10 +62,6 @@ def make_features() -> Inputs:
     return make_text() | {"visual_feats": draw(2, 5, 6), "visual_pos": draw(2, 5, 4).sigmoid()}
 
 
-def make_boxes() -> Inputs:
-    return make_text() | {"bbox": draw(2, N, 4).sigmoid()}
-
-
 def make_sound() -> Inputs:
     mask = torch.ones(2, 90).long()
     mask[1, 60:] = 0
@@ -174,7 +170,9 @@ TEXTS = [
 ]  # fmt: skip
 OTHERS = [
     make_case("blip.Blip", hf.BlipVisionModel, make_image, **IMAGE24),
-    make_case("bros.BrosSelf", hf.BrosModel, make_boxes, **BERT | {"hidden_size": 192}),
+    make_case("bros.BrosSelf", hf.BrosModel,
+              lambda: make_text() | {"bbox": draw(2, N, 4).sigmoid()},
+              **BERT | {"hidden_size": 192}),
     make_case("canine.CanineSelf", hf.CanineModel, lambda: make_text(16), **BERT24,
               local_transformer_stride=4, downsampling_rate=4, dtype=torch.float32),
     make_case("clvp.ClvpSelf", ClvpEncoder, config_class=hf.ClvpEncoderConfig,

@@ -18,7 +18,6 @@ from tests.hosts.transformers.forming_models import TEXTS
 from tests.hosts.transformers.models import FAMILIES, GENERATIVE, LLAMA, PAD, SLIDES, VOCAB, build
 
 FILTERS = {"gfsa": partial(GFSA, K=4), "attnscale": AttnScale}  # powers of a map, and its average
-all_families = pytest.mark.parametrize("family", GENERATIVE)
 all_filters = pytest.mark.parametrize("make", FILTERS.values(), ids=FILTERS)
 
 
@@ -50,7 +49,7 @@ def check_generation(model: nn.Module, kinds: tuple, tolerance: float, **options
     assert (torch.stack(plain.logits).nan_to_num() - logits).abs().max() > 1e-3
 
 
-@all_families
+@pytest.mark.parametrize("family", GENERATIVE)
 @pytest.mark.parametrize(("make", "beams"), [(FILTERS["gfsa"], 3), (AttnScale, 1)])
 def test_a_cache_changes_no_token(family, make, beams):
     """The average keeps no rows, which beams would reorder."""

@@ -87,9 +87,7 @@ def list_session(session: int) -> list[psutil.Process]:
     return found
 
 
-def _run_python(
-    arguments: list[str], log: Path, folder: str | Path, environment: dict[str, str]
-) -> None:
+def _run_python(arguments: list[str], log: Path, folder: str | Path, environment: dict) -> None:
     os.setsid()
     # a test before this one may have started a fork server, which is no child of this process
     forkserver._forkserver._forkserver_pid = None

@@ -16,10 +16,9 @@ def list_mechanisms(module) -> list[type]:
     return [v for v in vars(module).values() if hasattr(v, "forward")]
 
 
-KERNELS = list_mechanisms(kernels)
 MECHANISMS = [
     *({"filter": mechanism} for mechanism in list_mechanisms(filters)),
-    *({"kernel": kernel} for kernel in KERNELS),
+    *({"kernel": kernel} for kernel in list_mechanisms(kernels)),
     {"tokens": tokens.FeatScale},
     {"tokens": partial(tokens.ContraNorm, scale=0.2), "position": "norms"},
     {"tokens": tokens.LayerScale, "position": "branches"},

@@ -33,6 +33,5 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
 
 
 def read_hparams(folder) -> dict:
-    events = EventAccumulator(str(folder)).Reload()
-    found = events.PluginTagToContent("hparams")
+    found = EventAccumulator(str(folder)).Reload().PluginTagToContent("hparams")
     return {tag: plugin_data_pb2.HParamsPluginData.FromString(c) for tag, c in found.items()}

@@ -70,8 +70,7 @@ class Points(SplitDataModule):
         return ()
 
     def load_splits(self, split):
-        drawn = torch.Generator().manual_seed(self.seed)
-        x = torch.randn(SIZE, LENGTH, self.dim, generator=drawn)
+        x = torch.randn(SIZE, LENGTH, self.dim, generator=torch.Generator().manual_seed(self.seed))
         return {split: TensorDataset(x, torch.arange(SIZE) % 3)}
 
     def test_dataloader(self):

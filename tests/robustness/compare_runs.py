@@ -36,8 +36,7 @@ def list_values(run: Run) -> Iterator[tuple[str, Any]]:
     """Yield every value of a run's files by name."""
     for name in ("result.json", "spectral.json"):
         path = run.folder / name
-        content = json.loads(path.read_text()) if path.exists() else {}
-        yield from flatten(f"{name}: ", content)
+        yield from flatten(f"{name}: ", json.loads(path.read_text()) if path.exists() else {})
     yield "config.yaml", (run.folder / "config.yaml").read_text()
     newest = run.checkpoint_folder / f"step={run.find_latest_step()}.ckpt"
     for name, path in {"best": run.checkpoint_folder / "best.ckpt", "newest": newest}.items():

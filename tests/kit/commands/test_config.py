@@ -28,8 +28,7 @@ def test_the_printed_config_is_that_of_the_run(print_config, tmp_path) -> None:
     assert yaml.safe_load(text) == plan_configs([FIRST])[FIRST]
     path = tmp_path / "config.yaml"
     path.write_text(text)
-    again = AppCLI(load_app("sequence"), ["fit", "-c", str(path)])
-    assert again.run == plan_runs([FIRST])[FIRST]
+    assert AppCLI(load_app("sequence"), ["fit", "-c", str(path)]).run == plan_runs([FIRST])[FIRST]
     assert not Path("runs", "sequence", "heartbeat-uea", "agf").exists()
 
 

@@ -13,5 +13,4 @@ def test_the_published_index_is_what_the_command_writes_and_has_every_printed_ta
     markdown = index.render_index(tables, RESULTS, RESULTS / "index.md")
     assert (RESULTS / "index.md").read_text(encoding="utf-8") == markdown, "make index"
     assert sorted(table.paper.id for table in tables) == sorted(read_tables())
-    checked = {table.paper.quantity for table in tables if table.results is None}
-    assert checked == {*index.CHECKED}
+    assert {table.paper.quantity for table in tables if table.results is None} == {*index.CHECKED}

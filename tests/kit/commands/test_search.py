@@ -71,9 +71,7 @@ def plan_by_arguments(experiments, folder) -> dict[Experiment, Run]:
     return {e: Run(parent / f"seed-{e.seed}-{digests[e]}") for e in experiments}
 
 
-@cache
-def plan_config(experiment: Experiment):
-    return plan_configs([experiment])
+plan_config = cache(lambda experiment: plan_configs([experiment]))
 
 
 @pytest.fixture

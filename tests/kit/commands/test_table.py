@@ -43,8 +43,7 @@ def measured(spec, tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     found = []
     for cell in spec.list_cells("small", "validation", [0, 1], [*ACCURACY], ["heartbeat"]):
-        accuracy = ACCURACY[cell.row][cell.experiment.seed]
-        folder = finish_run(root, cell.experiment, accuracy)
+        folder = finish_run(root, cell.experiment, ACCURACY[cell.row][cell.experiment.seed])
         found.append(table_results.read_measurement(cell, folder))
     return root, found
 

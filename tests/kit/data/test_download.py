@@ -103,11 +103,10 @@ def make_archive(path: Path, files: dict[str, bytes]) -> Path:
     return path
 
 
-ARCHIVES = ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"]
 FILES = {"x/a": b"alpha", "x/deep/b": bytes(9999), "xy": b"", "readme": b"r"}
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.xz"])
 def test_everything_or_a_folder_comes_out(name, tmp_path):
     path = make_archive(tmp_path / name, FILES)
     out = extract_archive(path, tmp_path / "out")

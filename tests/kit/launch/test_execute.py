@@ -124,8 +124,7 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
 @pytest.mark.parametrize(("samples", "is_again"), [("all", False), (8, True)])
 def test_eigenvalues_are_measured_anew_by_new_options(samples, is_again, tmp_path, started) -> None:
     every = EigenvalueOptions(samples="all", epoch="last")
-    experiment = make_experiment(source="eigenvalues", eigenvalues=every)
-    runs = plan_runs([experiment], str(tmp_path))
+    runs = plan_runs([make_experiment(source="eigenvalues", eigenvalues=every)], str(tmp_path))
     (run,) = runs.values()
     run.write_result({"metrics": {}})
     report = {"metrics": {}, "options": {"samples": samples, "epoch": "last"}}
@@ -150,8 +149,7 @@ def test_one_method_trains_in_place_with_the_defaults_of_its_app(monkeypatch) ->
 def test_the_commands_of_a_plan_are_those_of_its_jobs(tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("DATA_DIR", "/my data")
     first = Experiment(app="nlp", data="python_docs", backbone="crammed_tiny", method="plain")
-    second = replace(first, data="cb", start=first)
-    runs = plan_runs([first, second], str(tmp_path))
+    runs = plan_runs([first, replace(first, data="cb", start=first)], str(tmp_path))
     execute.print_plan(runs, make_options(tmp_path, dry_run="commands"))
     lines = [shlex.split(line) for line in capsys.readouterr().out.splitlines()]
     jobs = execute.list_training_jobs(runs, str(tmp_path))

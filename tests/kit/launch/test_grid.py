@@ -26,8 +26,7 @@ def test_every_value_is_a_run_of_the_methods_that_have_the_option() -> None:
     one_seed = ["plain", "gfsa K=2", "gfsa K=4", "featscale"]
     assert [(e.name, e.seed) for e in found] == [(n, s) for s in (0, 1) for n in one_seed]
     assert len({run.folder for run in plan_runs(found).values()}) == len(found)
-    config = plan_configs(found)[found[2]]
-    assert config["model"]["filter"]["init_args"]["K"] == 4
+    assert plan_configs(found)[found[2]]["model"]["filter"]["init_args"]["K"] == 4
 
 
 def test_several_grids_multiply_and_a_value_may_be_a_list() -> None:
@@ -62,13 +61,11 @@ def test_a_file_is_found_by_its_name_or_its_path(tmp_path) -> None:
 )
 def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
     grid = read_overlay(app, "grid", name)
-    methods = {*name.split("_")} & {*list_overlays(app, "method")}
-    method = next(iter(methods), "plain")
+    method = next(iter({*name.split("_")} & {*list_overlays(app, "method")}), "plain")
     names = {"data": "digits", "backbone": "deit_tiny"} if app == "vision" else (
         {"data": "cola", "backbone": "bert_tiny"} if app == "nlp" else
         {"data": "listops", "backbone": "lra"})  # fmt: skip
-    experiment = Experiment(app=app, method=method, **names)
-    (config,) = plan_configs([experiment]).values()
+    (config,) = plan_configs([Experiment(app=app, method=method, **names)]).values()
     assert all(find_path(config, key) for key in grid)
     assert all(len({*values}) == len(values) > 1 for values in grid.values())
 

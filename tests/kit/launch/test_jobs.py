@@ -160,8 +160,7 @@ def test_a_job_waits_for_the_one_that_it_starts_from(workers, tmp_path) -> None:
     third = make_job(tmp_path, "third", needs=second.output)
     never = make_job(tmp_path, "never", needs=tmp_path / "nothing")
     ended, _ = run_all([third, second, never, other, first], workers)
-    order = [name for name in ended if name != "other"]
-    assert order == ["first", "second", "third"]
+    assert [name for name in ended if name != "other"] == ["first", "second", "third"]
     assert set(ended.values()) == {0}
 
 

@@ -10,12 +10,10 @@ from experiment_kit.run import Run
 
 from tests.kit.tiny import APP, arguments
 
-TABLES = ["agf-table-2", "gfsa-table-1", "gfsa-table-4", "gfsa-table-6", "gfsa-table-30"]
 
-
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", ["agf-2", "gfsa-1", "gfsa-4", "gfsa-6", "gfsa-30"])
 def test_a_cell_has_the_run_of_its_own_parse(table) -> None:
-    spec = find_spec(table)
+    spec = find_spec(table.replace("-", "-table-"))
     rows, columns = [*spec.all_rows][-2:], [*spec.columns][:2]
     cells = spec.list_cells("small" if table < "g" else "paper", seeds=[0, 1], rows=rows,
                             columns=columns)  # fmt: skip
@@ -79,8 +77,7 @@ def test_linked_options_follow_their_sources() -> None:
 
 
 def test_a_file_of_weights_is_in_the_hash(tmp_path) -> None:
-    path = tmp_path / "weights"
-    path.write_text("a")
+    (path := tmp_path / "weights").write_text("a")
     app = replace(APP, hashed_files=("model.weights_source",))
     planner, args = ConfigPlanner(app), arguments("runs", f"--model.weights_source={path}")
     first = app.find_run(planner.merge_config(args))

@@ -73,7 +73,6 @@ def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(m
 
 
 def test_gpus_that_no_machine_has_are_named(tmp_path) -> None:
-    node = {"Resources": {"CPU": 8, "GPU": 2}, "Alive": True}
-    ray = SimpleNamespace(nodes=lambda: [node])
+    ray = SimpleNamespace(nodes=lambda: [{"Resources": {"CPU": 8, "GPU": 2}, "Alive": True}])
     with pytest.raises(UserError, match="no machine of Ray has the 3 GPUs of a: add one"):
         submit_job(ray, make_job(tmp_path, "a", devices=3))

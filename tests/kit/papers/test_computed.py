@@ -29,8 +29,7 @@ def test_a_gain_is_the_mean_difference_over_the_seeds_of_both_rows() -> None:
 
 def test_a_reported_value_stands_beside_our_own_of_the_same_cell() -> None:
     results = measure("attnscale-table-3", (PLAIN, "top1", 0, 77.0), (SCALED, "top1", 1, 78.0))
-    cells = find_cells(results, PLAIN)
-    reported = cells["top1_reported"]
+    reported = find_cells(results, PLAIN)["top1_reported"]
     assert (reported.ours, reported.printed) == ("77.00 (1)", "77.6")
     assert find_cells(results, SCALED)["top1_reported"].ours == "–"  # none is printed
     assert find_cells(results, SCALED)["gain"].ours == "–"  # no seed in common
@@ -41,8 +40,7 @@ def test_a_cited_row_says_so_with_its_source() -> None:
     cells = find_cells(results, "cvt_21")
     assert (cells["top1"].ours, cells["top1"].printed) == ("cited", "82.5")
     assert find_cells(results, "deit_s")["top1"].ours == "–"
-    measured = measure("attnscale-table-2", ("deit_s", "top1", 0, 79.0))
-    text = render_markdown(measured, Path("docs"))
+    text = render_markdown(measure("attnscale-table-2", ("deit_s", "top1", 0, 79.0)), Path("docs"))
     assert "| CVT-21 | cited<br>32 | cited<br>82.5 |" in text.replace(", layers=21", "")
     assert "Rows that no library has are cited: CVT-21" in text
     assert "Wu et al., 2021" in text

@@ -25,9 +25,7 @@ SERIES = {
 }  # fmt: skip
 
 
-@cache
-def load_tiny_model(method):
-    return make_model(method)
+load_tiny_model = cache(make_model)
 
 
 def draw_entry(name: str, results: Path):

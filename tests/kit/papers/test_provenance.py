@@ -18,7 +18,6 @@ from experiment_kit.run import Run
 from tests.kit.run_results import make_result, write_scalars
 
 PUBLISHED = Path("docs/results")
-TABLES = sorted(PUBLISHED.glob("*.csv"))
 STEPS = 100
 OLDER_COMMITS = ("unknown", "ecff0d2fe9")  # runs that were published without a result
 
@@ -38,8 +37,7 @@ def folder(cell, tmp_path):
     run.save_config(f"seed_everything: 0\ntrainer: {nulls}\ndata: {{init_args: {{}}}}\n")
     constant = dict.fromkeys(range(STEPS), 0.5)
     falling = {step: 1 / (step + 1) for step in range(STEPS)}
-    curves = {"train/loss": falling, "val/accuracy": constant, "z_layers/3": constant}
-    write_scalars(folder, curves)
+    write_scalars(folder, {"train/loss": falling, "val/accuracy": constant, "z_layers/3": constant})
     metrics = {"test/accuracy": 0.75}
     run.write_result(make_result(run, cell.experiment, metrics=metrics, epochs=7))
     return folder
@@ -122,7 +120,7 @@ def test_a_line_that_was_changed_is_named(out, damage):
         provenance.read_runs(out)
 
 
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("*.csv")), ids=lambda path: path.stem)
 def test_every_published_run_has_its_config_and_a_result_that_agrees(path):
     results = open_results(PUBLISHED, find_spec(path.stem))
     published = provenance.read_runs(PUBLISHED)

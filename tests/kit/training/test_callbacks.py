@@ -75,9 +75,8 @@ class Worsening(OneWeight):
 def fit_worsening(*extra: Callback, ckpt_path=None, folder=None):
     model, best = Worsening(), ModelCheckpoint(folder, "best", "val/score", mode="max")
     options = {"max_epochs": 6, "check_val_every_n_epoch": 2, "enable_checkpointing": True}
-    trainer = make_trainer(*extra, best, **options)
     loader = DataLoader(range(3))
-    trainer.fit(model, loader, loader, ckpt_path=ckpt_path)
+    make_trainer(*extra, best, **options).fit(model, loader, loader, ckpt_path=ckpt_path)
     return model, best
 
 
@@ -96,9 +95,7 @@ def test_a_resumed_run_goes_on_with_its_validations(tmp_path, epoch: int, rest: 
     stop = SaveAndExit(tmp_path / "stop.ckpt", "on_train_batch_start", epoch, 1)
     with pytest.raises(SystemExit):
         fit_worsening(FirstEpochsValidation(), stop, folder=tmp_path)
-    model, _ = fit_worsening(
-        FirstEpochsValidation(), ckpt_path=tmp_path / "stop.ckpt", folder=tmp_path
-    )
+    model, _ = fit_worsening(FirstEpochsValidation(), ckpt_path=stop.path, folder=tmp_path)
     assert model.validated == rest
 
 

@@ -103,10 +103,8 @@ def fit(folder: Path, record: Record, *callbacks: Callback, every=None, **option
         newest = run.find_newest_checkpoint()
         start = 0 if newest is None else parse_step(newest)
         record.values = [value for value in record.values if value[0] < start]
-        options = {"max_epochs": 2, "log_every_n_steps": 2, **options}
-        trainer = make_trainer(
-            *callbacks, *given, enable_checkpointing=True, logger=record, **options
-        )
+        options = {"max_epochs": 2, "log_every_n_steps": 2, "logger": record, **options}
+        trainer = make_trainer(*callbacks, *given, enable_checkpointing=True, **options)
         trainer.fit(net, ckpt_path=newest, weights_only=True)
     net.metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
     return net

@@ -16,8 +16,7 @@ T, PER_EPOCH, LR = 23, 5, 0.8
 
 
 def build(schedule, total=T, lr=LR, **group):
-    parameter = nn.Parameter(torch.zeros(2))
-    optimizer = torch.optim.AdamW([{"params": [parameter], **group}], lr=lr)
+    optimizer = torch.optim.AdamW([{"params": [nn.Parameter(torch.zeros(2))], **group}], lr=lr)
     return optimizer, schedule(optimizer, total, PER_EPOCH)
 
 

@@ -152,9 +152,8 @@ def test_a_module_around_transformers_is_monitored_and_padding_left_out(tmp_path
 def test_weights_that_are_no_numbers_are_measured(name, value, tmp_path) -> None:
     ids, mask = batch()
     module = TextClassifier()
-    (name,) = (
-        key for key, _ in module.named_parameters() if key.endswith(f"1.attention.self.{name}")
-    )
+    names = dict(module.named_parameters())
+    (name,) = (key for key in names if key.endswith(f"1.attention.self.{name}"))
 
     def spoil(trainer, module, *_):
         if trainer.global_step == 2:
@@ -178,13 +177,13 @@ class Bypassing(ImageClassifier):
 
 
 FLAT = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32**2, 3))
+Misled = type("Misled", (ImageClassifier,), {"predict_step": lambda _, batch, __: batch["image"]})
 
 
 @pytest.mark.parametrize(("kind", "change", "reason"), [
     (ImageClassifier, lambda vit: torch.compile(vit, backend="eager"), "wraps"),
     (ImageClassifier, lambda _: FLAT, "has no attention that attach knows"),
-    (type("Misled", (ImageClassifier,), {"predict_step": lambda _, batch, __: batch["image"]}),
-     lambda vit: vit, r"\(TypeError in .*test_spectral_monitor.py"),
+    (Misled, lambda vit: vit, r"\(TypeError in .*test_spectral_monitor.py"),
     (Bypassing, lambda vit: vit, "the steps do not call the network"),
 ])  # fmt: skip
 def test_what_cannot_be_measured_is_warned_of_and_trained(kind, change, reason, tmp_path) -> None:
@@ -193,9 +192,7 @@ def test_what_cannot_be_measured_is_warned_of_and_trained(kind, change, reason, 
     with pytest.warns(UserWarning, match=f"measures no tokens: .*{reason}"):
         fit(module, tmp_path, torch.randn(6, 3, 32, 32), torch.arange(6) % 3)
     found = json.loads((tmp_path / "spectral.json").read_text())["depth"]
-    assert len(found) == 3 * (
-        kind.__name__ == "Misled"
-    )  # later, a call of the training is repeated
+    assert len(found) == 3 * (kind is Misled)  # later, a call of the training is repeated
 
 
 def test_the_monitor_and_a_diagnosis_have_the_same_numbers() -> None:

@@ -154,6 +154,7 @@ def test_operands_of_a_joint_projection():
     (q, k, v), coefficients = qkv_.permute(2, 0, 3, 1, 4), draw_coefficients(None)
     y = apply_polynomial(Softmax(q, k), v, coefficients)
     assert y.transpose(1, 2).is_contiguous()  # joining the heads copies nothing
+    assert apply_polynomial(Softmax(q, k), v, coefficients).mul_(2).requires_grad
     expected = literal_polynomial(reference.softmax_map(q, k), v, coefficients, None)
     assert_same(y, expected, [qkv_, *coefficients])
 

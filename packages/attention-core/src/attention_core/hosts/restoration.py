@@ -37,9 +37,12 @@ def restore_model(
                 state.clear()
                 state.update(content)
             for parameter, is_trained in trained:
-                parameter.requires_grad_(is_trained)
+                if parameter.requires_grad != is_trained:  # an inference tensor refuses it
+                    parameter.requires_grad_(is_trained)
             with torch.no_grad():
                 for weight, value in weights:
+                    if weight.layout != torch.strided or weight.is_meta:
+                        continue  # which torch cannot compare
                     if weight.shape != value.shape:  # an observer's
                         weight.resize_(value.shape)
                     if not torch.equal(weight, value):

@@ -38,7 +38,7 @@ def apply_recomputed(
     factor = RNG_LEVELS / (RNG_LEVELS - threshold) if threshold < RNG_LEVELS else 0.0
     options = scale, threshold, [(a * factor, b, c) for a, b, c in steps]
     weights = [c.expand(*q.shape[:2], 1, 1) for c in theta]
-    return _Recomputed.apply(options, q, mask, k, v, *weights)  # type: ignore[no-untyped-call]
+    return _Recomputed.apply(options, q, mask, k, v, *weights).transpose(1, 2)  # type: ignore[no-untyped-call]
 
 
 class _Recomputed(torch.autograd.Function):
@@ -46,19 +46,19 @@ class _Recomputed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, options: Any, *inputs: Any) -> Tensor:
-        (b, h, n, _), v = inputs[0].shape, inputs[3]
         ctx.options, ctx.seed = options, int(torch.randint(2**62, ())) if options[1] else 0
-        # (B, N, H, E) is the layout that a host's next projection reads
-        sums = [v.new_empty(b, n, h, v.shape[3]).transpose(1, 2) for _ in inputs[5:] or (v,)]
-        for i, (q, *outs, mask), part in _split_parts([inputs[0], *sums, inputs[1]], inputs[2:]):
+        like = inputs[3].transpose(1, 2)  # (B, N, H, E), which a host's next projection reads
+        sums = [like.new_empty(like.shape) for _ in inputs[5:] or (like,)]  # views are read-only
+        rows = [inputs[0], *(y.transpose(1, 2) for y in sums), inputs[1]]
+        for i, (q, *outs, mask), part in _split_parts(rows, inputs[2:]):
             for out, y in zip(outs, _sum_powers(ctx, i, q, mask, *part), strict=True):
                 out.copy_(y.view(out.shape))
-        ctx.save_for_backward(*inputs, *sums[1:])
+        ctx.save_for_backward(*inputs, *rows[2:-1])
         return sums[0]
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        saved, needed = ctx.saved_tensors, ctx.needs_input_grad[1:]
+        g, saved, needed = g.transpose(1, 2), ctx.saved_tensors, ctx.needs_input_grad[1:]
         # views have gradients of their own: an operand may be another one, or computed from it
         inputs: list[Any] = [t if t is None else t.view_as(t) for t in saved[: len(needed)]]
         q, mask, *others = inputs

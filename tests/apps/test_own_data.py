@@ -40,14 +40,14 @@ def test_texts_of_a_csv_file(root: Path) -> None:
 
 def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None:
     header = "text,label,set_id,partition,kfold,Usage,is_valid,isTest,data_split\n"
-    for name in ("train", "test", "my-valid.2", "latest"):
+    for name in ("train", "test", "train-valid2", "latest"):
         (root / f"{name}.csv").write_text(header + "a,x\nb,y\n" * 2)
     data = CsvText(file="train.csv")
     assert len(data.read_split("dev")) == len(data.read_split("train")) == 4
     assert data.list_data_files() == [root / "train.csv", root / "test.csv"]
     said = capsys.readouterr().err
     assert said.count("column partition, kfold, Usage, is_valid, isTest, data_split,") == 2
-    assert (said.count("my-valid.2.csv is not read"), said.count("latest")) == (1, 0)
+    assert (said.count("train-valid2.csv is not read"), said.count("latest")) == (1, 0)
 
 
 def test_batches_of_own_modules() -> None:
@@ -104,16 +104,20 @@ def test_recordings_of_a_csv_file(root: Path, capsys) -> None:
 ])  # fmt: skip
 def test_splits_beside_a_train_csv_are_read(names, target, sizes, root: Path, capsys) -> None:
     first, *others = names.split()
-    for n in range(10):
-        corpora.write_noise(root / f"{n}.wav")
-    rows = "".join(f"{n}.wav,{'C' * (n + 1)},{n}\n" for n in range(10))
     for name in (*others, first):
+        for n in range(10):
+            corpora.write_noise(root / f"{name}{n}.wav")
+        rows = "".join(f"{name}{n}.wav,{'C' * (n + 1)},{n}\n" for n in range(10))
         (root / name).write_text(f"file,smiles,{'target' if name == first else target}\n{rows}")
     data = WavFolder(index=first, text_column="target"), SmilesCSV(file=first)
     for splits in (data[0].read_utterances(), data[1].stores):
         assert [len(splits[split]) for split in ("train", "val", "test")] == sizes
     assert len(data[0].list_data_files()) == 11 * len(data[1].list_data_files())
     assert ("dev.csv has no column 'target'" in capsys.readouterr().err) == (target == "y")
+    if sizes == [10, 10, 10]:
+        (root / "DEV.csv").write_text("file,target\nTrain.csv0.wav,a\n")
+        with pytest.raises(UserError, match=r"another split, as .*Train.csv0.wav"):
+            data[0].read_utterances()
 
 
 def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) -> None:

@@ -105,7 +105,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("vit_tiny_patch16_224",), "has none of the forms timm:NAME, hf:FOLDER"),
     (("timm:resnet18", "--samples=1"), "ResNet has no attention"),
     (("timm:vit_tinny_patch16_224",), "(did you mean vit_tiny_patch16_224"),
-    (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png is no text"),
+    (("hf:{folder}/bert", "--input={folder}/image.png"), "image.png, line 1, character 1: not"),
     (("hf:{folder}/bert", "--input={folder}/none.txt"), "none.txt does not exist"),
     (("hf:{folder}/diverged",), "layer 1 (encoder.layer.1.attention.self) is the first whose"),
     (("hf:{folder}",), "config.json"),

@@ -161,7 +161,7 @@ def test_predictions_never_replace_their_input(out, run, read_error, tmp_path, m
     Path("link.ts").symlink_to(file)
     before = file.read_bytes()
     error = read_error(predict_files, str(run), [str(file)], out.format(file=file, run=run))
-    assert "name another file" in error
+    assert ("name another file" if out else "cannot use .: Is a directory") in error
     assert file.read_bytes() == before
     for _ in range(2):  # its own may be written again
         predict_files(str(run), [str(file)], "predictions.csv")

@@ -22,7 +22,7 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind", "sentence"), [
-    ("a.png", "text", "a.png is no text in UTF-8"),
+    ("a.png", "text", "a.png, line 1, character 1: not UTF-8"),
     ("a.txt", "image", "a.txt cannot be read: "),
     ("damaged.wav", "recording", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),

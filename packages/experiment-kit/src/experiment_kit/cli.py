@@ -266,8 +266,7 @@ def log_hyperparameters(
 ) -> None:
     """Log hyperparameters; HPARAMS shows the test scores beside them, and the monitored metric.
 
-    It shows five columns at first, by their names: K, the test score of that metric, data, lr and
-    method.
+    It shows five columns at first, by name: K, the test score of that metric, data, lr, method.
     """
     main = monitor.replace("val/", "test/")
     tested = {name: x for name, x in scores.items() if name.startswith("test/") and name != main}

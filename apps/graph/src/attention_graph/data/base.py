@@ -76,9 +76,7 @@ class GraphData(SplitDataModule):
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
         """Read a molecule from each line that is not blank, a SMILES up to the first space."""
-        rows = [
-            (path, record) for path in files for record in read_smi_rows(path) if record.content
-        ]
+        rows = [(path, row) for path in files for row in read_smi_rows(path) if row.content]
         if not rows:
             raise UserError(f"{files[0]} has no SMILES")
         names = [record.content for _, record in rows]

@@ -24,8 +24,8 @@ class CsvText(LanguageData):
 
     Args:
         file: Name of the csv file.
-        test_file: Name of the file of the test set; null takes test.csv, or else valid.csv, beside
-            a train.csv, or a fifth of the rows of `file`, the same for every run.
+        test_file: Name of the file of the test set; null takes the test.csv beside a train.csv,
+            or else a fifth of the rows of `file`, the same for every run.
         text_column: Name of the column of texts.
         pair_column: Name of the column of second texts; null is none.
         label_column: Name of the column of classes.
@@ -59,9 +59,9 @@ class CsvText(LanguageData):
         if split == "train" or self.test_file:
             return path
         found = find_split_files(path, self.columns)
-        if len(found) > 2:
-            warn_once(f"{found['val']} is not read: {found['test']} is the test set")
-        return found.get("test", found.get("val", path))
+        if "val" in found:
+            warn_once(f"{found['val']} is not read: a part of {path.name} validates")
+        return found.get("test", path)
 
     def list_data_files(self) -> Sequence[Path]:
         """List the csv files."""
@@ -81,10 +81,10 @@ class CsvText(LanguageData):
         if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
-        missing = ("?", "na", "n/a", "#n/a", "nan", "none", "null")
-        if odd := [x for x in found if counts[x] == 1 or x.lower() in missing]:
+        missing = ("?", "NA", "N/A", "#N/A", "NaN", "nan", "<NA>", "NULL", "None")
+        if odd := [x for x in found if counts[x] == 1 or x in missing]:
             named = ", ".join(f"{x!r} ({counts[x]} rows)" for x in odd[:5])
-            warn_once(f"{self.file} has classes {named}: remove rows whose label is lost")
+            warn_once(f"{self.file} has classes {named}: if their labels are lost, remove the rows")
         with suppress(ValueError):  # half stars and 0.0 or 1.0 may be classes, many scores are not
             if sum(not float(name).is_integer() for name in found) > 5:
                 text = f"{self.columns[0]} of {self.file} has numbers with decimals"
@@ -103,7 +103,8 @@ class CsvText(LanguageData):
         if has_test and split == "dev":
             rows = self._read_rows("dev")
             if unseen := sorted({label for label, *_ in rows} - set(self.classes)):
-                raise UserError(f"{path} has classes that {self.file} lacks: {', '.join(unseen)}")
+                text = f"{path} has classes that {self.file} lacks: {', '.join(unseen)}"
+                raise UserError(f"{text}: data.test_file names another file, or move this one away")
             return self._make_examples(rows)
         examples = self._make_examples(self.train_rows)
         if has_test:

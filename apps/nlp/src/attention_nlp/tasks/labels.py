@@ -91,7 +91,7 @@ class _TextTask(Task):
     def predict(self, model: nn.Module, batch: Batch) -> Tensor:
         """Compute logits (B, C), or values (B, 1)."""
         got = [getattr(x, "shape", x) for x in batch]  # x is a name in a dict
-        if [*map(len, got[:4])] not in ([2, 2, 2], [2, 2, 2, 1]):
+        if [2 if x is None else len(x) for x in got[:4]] not in ([2, 2, 2], [2, 2, 2, 1]):
             raise UserError(f"a batch is ids, mask and types (B, N), labels (B,); got {got}")
         with convert_user_errors(IndexError, prefix="token ids or max_length: "):
             return call_backbone(model, batch[0].long(), *batch[1:3]).logits

@@ -192,9 +192,7 @@ class UEA(SequenceData):
             "train": len(train),
             "test": len(test),
             "features": max(len(features) for _, features, _ in train),
-            "length": max(
-                one.count(",") + 1 for _, features, _ in train + test for one in features
-            ),
+            "length": max(x.count(",") + 1 for _, features, _ in train + test for x in features),
             "classes": len({label for *_, label in train}),
         }
 

@@ -62,11 +62,15 @@ class WavFolder(SpeechData):
 
     def read_utterances(self) -> dict[str, list[Utterance]]:
         """Read the indices, and split the recordings of the first where no other does."""
-        splits: dict[str, list[Utterance]] = {}
+        splits, seen = dict[str, list[Utterance]](), set[str]()
         first = self.find_data(self.dataset_name, self.data_dir, self.index)
         for split, path in find_split_files(first, self.columns).items():
             texts = read_index(path, *self.columns)
             audio = {name: path.parent / name for name in texts}
+            places = {os.path.abspath(file) for file in audio.values()}
+            if both := places & seen:
+                raise UserError(f"{path} names recordings of another split, as {min(both)}")
+            seen |= places
             transcripts = {name: Transcript(text, "") for name, text in texts.items()}
             manifest = build_manifest(self.dataset_name, audio, transcripts)
             splits[split] = self.use_manifests({split * (split != "train"): manifest})

@@ -41,7 +41,7 @@ _SPLIT = re.compile(
     re.IGNORECASE,
 )
 # parts of images, as HAM10000_images_part_1, and what is beside images
-_PLACES = re.compile(r"(?i)\w*ima?ge?s?.?(part)?.?\d+|(jpeg)?ima?ge?s?|masks?|annotations?|labels?")
+_PLACES = re.compile(r"(?i)\w*ima?ge?s?_part_?\d+|(jpeg)?ima?ge?s?_?\d*|(mask|annotation|label)s?")
 _LOCATIONS = {  # folders in DATA_DIR, and the download
     "ImageNet-1k": (("imagenet", "imagenet-1k", "."), "imagenet"),
     "ImageNet-100": (("imagenet-100", "imagenet", "imagenet-1k", "."), "imagenet"),

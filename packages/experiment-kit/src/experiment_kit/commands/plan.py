@@ -17,8 +17,7 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
     """Print what a table, the tables of a paper, or all of them need, and the FLOPs of their runs.
 
     The multiply-adds of a model are counted once, without computing, and kept in
-    `<folder>/macs.json`. Times here are those of finished runs of the same config. Nothing is
-    trained.
+    `<folder>/macs.json`. Times here are of finished runs of the same config. Nothing is trained.
 
     Args:
         name: a table, such as agf-table-1; gfsa, attnscale, agf or record_straight for all tables

@@ -15,8 +15,8 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
-_SPLITS = r"(.*[ _])?split|train_?test|(sub)?set|partition|k?_?fold|usage|is_?(train|val|test).*"
-_HELD_OUT_FILE = r"(.*[-_. ])?(test|val|valid|validation|dev|eval)\d*([-_. ].*)?\.csv.*"
+_HELD_OUT = "(test|val|valid|validation|dev|eval|train)"
+_SPLITS = rf"((data|train)[ _])?split|(train|sub|test)?_?set|partition|.*fold|usage|is_?{_HELD_OUT}"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
 
@@ -26,8 +26,7 @@ def read_csv_cells(
     """Yield the line on which each row ends, and its cells in the named columns, without spaces.
 
     The first name of a column that exists is read. Raises UserError for a missing file or column,
-    two columns of a name, a file without rows, and, unless `allow_empty`, an empty cell. Warns of a
-    column of splits.
+    two columns of a name, a file without rows, and, unless `allow_empty`, an empty cell.
     """
     rows = read_csv_table(path)
     _, names = next(rows)
@@ -86,16 +85,17 @@ def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
     """Find the csv files of val and test that a folder has beside one that is called train."""
     ends = map(re.escape, re.split(r"(?i)(?<![a-z])train(?![a-z])", path.name, maxsplit=1))
     other = "(?i:(?P<test>test)|(?P<val>dev|val(?:id(?:ation)?)?))".join(ends)
+    held_out = rf"({re.escape(path.stem)}[-_. ])?{_HELD_OUT}\d*\.csv(\.gz)?"
     found = {"train": path}
     for file in sorted(path.parent.iterdir()):
         if (match := re.fullmatch(other, file.name)) and match.lastgroup:
             try:  # Kaggle's test sets have no targets
-                next(read_csv_cells(file, columns, allow_empty=True))
+                next(read_csv_cells(file, columns))
                 found[match.lastgroup] = file
             except UserError as error:
-                warn_once(f"{error}: it is not read")
-        elif match is None and re.match(_HELD_OUT_FILE, file.name.lower()):
-            warn_once(f"{file} is not read: files called train.csv and test.csv would be")
+                warn_once(f"{error}: {file.name} is not read")
+        elif match is None and re.fullmatch(held_out, file.name, re.IGNORECASE):
+            warn_once(f"{file} is not read: files named train.csv and test.csv are, as splits")
     return found
 
 

@@ -100,7 +100,8 @@ class SpectralMonitor(Callback):
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         """Keep the first call of the network if the module does not say how it takes a batch."""
         self.call = self.planned = None
-        if self.every_n_steps and not is_overridden("predict_step", module):
+        self.is_captured = not is_overridden("predict_step", module)
+        if self.every_n_steps and self.is_captured:
             self._capture_call(module)
 
     def on_train_batch_end(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
@@ -162,8 +163,8 @@ class SpectralMonitor(Callback):
                 chosen = [i for i, x in enumerate(layers) if x.stack == layers[0].stack]
                 report = measure_run(self.planned, chosen, None, is_full=False)
         except Exception as error:  # whatever data and steps of a user are, training goes on
-            if self.planned is None and self.call and self.call.function == module.predict_step:
-                self.call = None  # it takes other batches: a call of the training is repeated
+            if self.planned is None and self.call and not self.is_captured:  # takes other batches
+                self.call, self.is_captured = None, True  # once: a call of the training is repeated
                 self._capture_call(module)
             self.planned, text = None, f"{error}{find_own_line(error)}"
             rank_zero_warn(f"the spectral monitor measures no tokens: {text}")

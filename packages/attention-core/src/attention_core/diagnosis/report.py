@@ -48,7 +48,7 @@ class TokenMeasures:
     samples: dict[str, list[float]] = field(repr=False)
 
     def read_logs(self) -> torch.Tensor:
-        """Return log(HFC/LFC) of each sample without outliers, (B,); less than 1e-6 is rounding."""
+        """Return log(HFC/LFC) of each sample without outliers, (B,); at least log(1e-6)."""
         return torch.tensor(self.samples["hfc_lfc"]).double().clamp(min=1e-6).log()
 
 

@@ -123,7 +123,7 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
 
 
 def _join_parallel(made: Sum, found: dict[Node, Sum]) -> Sum:
-    """Return one sum for x + f(x) + g(x), whose branches are added at once; else the sum itself."""
+    """Return one sum for x + f(x) + g(x), whose branches all start at x; else the sum itself."""
     before, parts = made.before, chain(*made.branches.values())
     if before is None or made.carried is not before.node or made.node.name != before.node.name:
         return made

@@ -165,7 +165,7 @@ def save_model(model: Any, *args: Any, **kwargs: Any) -> None:
 
 @wraps(_initialize)
 def initialize_weights(model: Any, module: Any, *args: Any) -> None:
-    """Start what no file has as transformers does; of what was attached on meta, as it was made."""
+    """Start weights that no file has: attached ones as they were made, others as transformers."""
     start = vars(module).pop("attached_start", None)
     if start is None or getattr(module, "_is_hf_initialized", False):
         return _initialize(model, module, *args)

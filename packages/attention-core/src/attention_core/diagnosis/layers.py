@@ -332,9 +332,7 @@ def _join_composed(graph: Graph, layers: list[Layer]) -> bool:
     later = [x for node in graph.nodes[y.index + 1 :] for x in node.parents if not x.is_constant]
     if any(x.index < y.index and x.numel >= y.numel and x.shape[-1] == y.shape[-1] for x in later):
         return False
-    if any(
-        stream.is_full_sum(node) and node.shape == x.shape for x, path in paths for node in path
-    ):
+    if any(stream.is_full_sum(z) and z.shape == x.shape for x, path in paths for z in path):
         return False
     for before, y, x in pairs:
         if x is not y:

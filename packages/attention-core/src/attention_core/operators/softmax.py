@@ -115,7 +115,12 @@ class Softmax(LinearMap):
         allowed = self.allowed
         if allowed is None and self.mask is not None:
             allowed = allowed_pairs(self.mask).expand(*self.mask.shape[:-1], self.k.shape[-2])
-        if self.is_causal or (allowed is not None and allowed.shape[-2] > 1):
+        has_rows = allowed is not None and allowed.shape[-2] > 1
+        if self.is_causal and not has_rows and self.q.shape[-2] == v.shape[-2]:
+            valid = torch.ones_like(v[..., :1]) if allowed is None else allowed.mT
+            valid = valid.to(torch.promote_types(v.dtype, torch.float32))
+            return ((v * valid).cumsum(-2) / valid.cumsum(-2).clamp(min=1)).to(v.dtype)
+        if self.is_causal or has_rows:
             uniform = Softmax(torch.zeros_like(self.q), self.k, allowed, self.is_causal)
             return apply_operator(uniform, v)
         return masked_mean(v, allowed)

@@ -101,8 +101,7 @@ def collate_graphs(graphs: Sequence[Data]) -> Batch:
     pairs = mask[:, :, None] & mask[:, None, :]
     bonds, row = _find_distinct(joined["edge_attr"])
     # the position of each pair and the row of each bond; the last entry is for "none"
-    position = np.append(np.flatnonzero(pairs), pairs.size)
-    row = np.append(row, len(bonds) - 1)
+    position, row = np.append(np.flatnonzero(pairs), pairs.size), np.append(row, len(bonds) - 1)
     order = np.argsort(joined["step_hop"], kind="stable")
     first_pair, first_bond = (np.repeat(np.cumsum(n) - n, steps) for n in (nodes**2, edges))
     arrays = {

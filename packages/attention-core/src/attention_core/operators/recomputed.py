@@ -48,7 +48,7 @@ class _Recomputed(torch.autograd.Function):
     def forward(ctx: Any, options: Any, *inputs: Any) -> Tensor:
         ctx.options, ctx.seed = options, int(torch.randint(2**62, ())) if options[1] else 0
         like = inputs[3].transpose(1, 2)  # (B, N, H, E), which a host's next projection reads
-        sums = [like.new_empty(like.shape) for _ in inputs[5:] or (like,)]  # views are read-only
+        sums = [like.new_empty(like.shape) for _ in inputs[5:] or (like,)]  # a view is read-only
         rows = [inputs[0], *(y.transpose(1, 2) for y in sums), inputs[1]]
         for i, (q, *outs, mask), part in _split_parts(rows, inputs[2:]):
             for out, y in zip(outs, _sum_powers(ctx, i, q, mask, *part), strict=True):

@@ -15,8 +15,8 @@ from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
 _SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
-_HELD = "(test|val|valid|validation|dev|eval)"
-_SPLITS = rf"(data|train)?_?split|(train|sub|test)?_?set|partition|.*fold|usage|is_?(train|{_HELD})"
+_EVAL = "(test|val|valid|validation|dev|eval)"
+_SPLITS = rf"(data|train)?_?split|(train|sub|test)?_?set|partition|.*fold|usage|is_?(train|{_EVAL})"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
 
@@ -85,7 +85,7 @@ def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
     """Find the csv files of val and test that a folder has beside one that is called train."""
     ends = map(re.escape, re.split(r"(?i)(?<![a-z])train(?![a-z])", path.name, maxsplit=1))
     other = "(?i:(?P<test>test)|(?P<val>dev|val(?:id(?:ation)?)?))".join(ends)
-    held_out = rf"({re.escape(path.stem)}[-_. ])?{_HELD}\d*\.csv(\.gz)?"
+    held_out = rf"({re.escape(path.stem)}[-_. ])?{_EVAL}\d*\.csv(\.gz)?"
     found = {"train": path}
     for file in sorted(path.parent.iterdir()):
         if (match := re.fullmatch(other, file.name)) and match.lastgroup:

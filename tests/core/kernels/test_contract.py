@@ -121,11 +121,13 @@ def test_a_sample_of_padding_is_zero_and_its_gradients_are_finite(case, dtype):
 
 
 @all_cases(EVERY)
-def test_masks_of_pairs_biases_and_integers_are_refused(case):
+def test_causality_masks_of_pairs_biases_and_integers_are_refused(case):
     q, k, x, _ = operands()
     for mask in (torch.ones(B, 1, N, N).tril().bool(), -100.0 * gaps(), gaps().long()):
         with pytest.raises((TypeError, ValueError), match=r"keys alone|to add a bias|torch\.int64"):
             kernel_of(case)(q, k, x, mask)
+    with pytest.raises(ValueError, match="is bidirectional: it cannot be causal"):
+        layer_of(case)(x.float(), is_causal=True)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -194,18 +196,15 @@ def test_compiles_in_one_graph(case):
 
 
 @all_cases()
-def test_a_trace_computes_the_layer(case):
+def test_a_trace_and_transforms_compute_the_layer(case):
     layer = layer_of(case).eval()
     traced = torch.jit.trace(layer, (torch.randn(B, N, DIM), gaps()), check_trace=False)
     samples = [1, 0] if case.name == "reformer" else [1, 0, 1]  # see docs/export.md
     inputs = torch.randn(len(samples), N, DIM), gaps()[samples]
     assert_close(traced(*inputs), layer(*inputs))
-
-
-@all_cases()
-def test_a_causal_layer_is_refused(case):
-    with pytest.raises(ValueError, match="is bidirectional: it cannot be causal"):
-        layer_of(case)(torch.randn(1, N, DIM), is_causal=True)
+    x = inputs[0].unsqueeze(1)
+    rows, _ = torch.func.jvp(torch.vmap(layer), (x,), (x,))
+    assert_close(rows, torch.stack([*map(layer, x)]))
 
 
 def test_sequences_that_do_not_fit_are_refused_with_the_lengths_that_do():

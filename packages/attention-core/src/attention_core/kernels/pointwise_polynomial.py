@@ -39,17 +39,13 @@ def _blocks(s: Tensor) -> Iterator[slice]:
 
 class _Response(torch.autograd.Function):
     @staticmethod
-    def forward(s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
-        flat = s.reshape(-1)
+    def forward(ctx: Any, s: Tensor, theta: Tensor, steps: Sequence[Step]) -> Tensor:
+        ctx.steps, flat = steps, s.reshape(-1)
+        ctx.save_for_backward(s, theta)
         g = torch.empty_like(flat)
         for block in _blocks(flat):
             g[block] = _literal(flat[block], theta, steps)
         return g.view(s.shape)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        s, theta, ctx.steps = inputs
-        ctx.save_for_backward(s, theta)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from attention_core.checks import check_choices, check_even, check_sizes
 from attention_core.kernels.common import Kernel, at_least_float32, autocast_disabled, key_mask
 from attention_core.kernels.lsh import LSHChunks, LSHOperator
+from attention_core.operators import is_traced
 
 Redraw = Literal["training", "always", "never"]
 Ring = Literal["sample", "joined"]
@@ -21,13 +22,10 @@ class _Softmax(torch.autograd.Function):
     """The softmax of rows, and the logarithm of their normalizers, by one backward pass."""
 
     @staticmethod
-    def forward(scores: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, scores: Tensor) -> tuple[Tensor, Tensor]:
         P = scores.softmax(-1)
+        ctx.save_for_backward(P)
         return P, scores.amax(-1, keepdim=True) - P.amax(-1, keepdim=True).log()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(output[0])
 
     @staticmethod
     def backward(ctx: Any, g: Tensor, g_total: Tensor) -> Tensor:
@@ -109,7 +107,10 @@ class Reformer(Kernel):
         scores = at_least_float32(queries @ keys.mT).masked_fill_(itself, SELF_ATTENTION_LOGIT)
         if valid is not None or n % self.chunk or n <= self.chunk:
             scores.masked_fill_(~chunks.allowed_keys(), torch.finfo(scores.dtype).min)
-        weights, total = _Softmax.apply(scores)  # type: ignore[no-untyped-call]
+        if is_traced():
+            weights, total = scores.softmax(-1), scores.logsumexp(-1, keepdim=True)
+        else:
+            weights, total = _Softmax.apply(scores)  # type: ignore[no-untyped-call]
         share = chunks.softmax_over_rounds(total)
         if valid is not None:
             share = share * chunks.gather_tokens(valid.mT.expand_as(q[..., :1]).to(share.dtype))

@@ -59,18 +59,14 @@ class _BlockwiseMap(torch.autograd.Function):
     """W v by a few rows of a few maps at a time, which the backward pass forms again."""
 
     @staticmethod
-    def forward(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
-        tau, _, block = options
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Tensor:
+        ctx.options, (tau, _, block) = options, options
+        ctx.save_for_backward(q, k, v)
         y = torch.empty_like(v)
         for maps, rows, (angle, power, _) in _iterate_blocks(q, k, block):
             torch.bmm(-q[maps, rows], k[maps].mT, out=angle).clamp_(-1, 1).acos_()
             y[maps, rows] = torch.bmm(_compute_power(angle, tau, power), v[maps]).mul_(pi**-tau)
         return y
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        *operands, ctx.options = inputs
-        ctx.save_for_backward(*operands)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from attention_core import kernels, penalties
+from attention_core import AttnScale, kernels, penalties
 from attention_core.kernels.common import autocast_disabled
 from torch import Tensor, nn
 from torch.autograd import gradgradcheck
@@ -94,7 +94,7 @@ def test_padding_is_truncation(case):
     short = kernel(q[:, :, :m], k[:, :, :m], x[:, :m])
     expected, valid = short @ v[:, :, :m], (torch.arange(N) < m).expand(B, N)
     keys = valid[:, None, None]
-    for mask in (valid, keys, torch.where(keys, 0.0, -torch.inf)):
+    for mask in (valid, keys, torch.where(keys, 0.0, -torch.inf), keys.expand(-1, 1, N, -1)):
         padded = kernel(q, k, x, mask)
         y = padded @ v
         assert_close(y[:, :, :m], expected, **TIGHT)
@@ -102,6 +102,7 @@ def test_padding_is_truncation(case):
         assert_close(*filters.gradients([q, k, x, v], y[:, :, :m], expected), **TIGHT)
         if hasattr(padded, "average"):  # not Primalformer's, which is no map
             assert_close(padded.average(v), short.average(v[:, :, :m]))
+            assert AttnScale(H, masked=False)(short, v[:, :, :m]).shape == expected.shape
         if hasattr(kernel, "penalty"):
             assert_close(kernel.penalty(padded), kernel.penalty(short), **TIGHT)
 

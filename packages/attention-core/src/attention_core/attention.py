@@ -27,9 +27,10 @@ class SelfAttention(nn.Module):
 
     .. math:: y = T(H(A) v \, W_O + b_O), \qquad A = \mathrm{kernel}(q, k, x)
 
-    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask that
-    broadcasts to (B, H, N, N), boolean or additive. `tokens` gets the valid tokens, of `valid_mask`
-    (B, N) or else of the mask; ValueError if this keeps tokens apart that they would mix.
+    Shapes: x (B, N, D) -> (B, N, D); mask (B, N) boolean, True for a valid token, or a mask of
+    three or four axes that broadcasts to (B, H, N, N), boolean or additive. `tokens` gets the valid
+    tokens, of `valid_mask` (B, N) or else of the mask; ValueError if this keeps tokens apart that
+    they or the kernel would mix.
 
     Source: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
 

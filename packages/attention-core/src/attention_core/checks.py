@@ -85,9 +85,9 @@ def check_tokens(owner: str, x: Any, dim: int, mask: Any = None) -> None:
     if mask is None:
         return
     check_tensors(owner, 2, mask=mask)
-    if mask.ndim != 2 or mask.shape[1] != x.shape[1] or mask.dtype != torch.bool:
+    if mask.dtype != torch.bool or mask.shape not in (x.shape[:2], (1, x.shape[1])):
         raise ValueError(
-            f"{owner} takes a boolean mask (batch, {x.shape[1]}) of its tokens, got the shape "
+            f"{owner} takes a boolean mask {tuple(x.shape[:2])} of its tokens, got the shape "
             f"{tuple(mask.shape)} of {mask.dtype}"
         )
 

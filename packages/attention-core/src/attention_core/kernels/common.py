@@ -17,7 +17,8 @@ class Kernel(Mechanism):
     """The base of all kernels: modules that form an operator from queries and keys, never causal.
 
     Shapes: q, k (B, H, N, d), x (B, N, D), which few use, mask (B, N) or (B, 1, 1, N), True where a
-    token is valid; rows and columns of padding are zero where a kernel does not say otherwise.
+    token is valid; columns of padding are zero. By default rows are too, but not AGF's and not
+    those of a Nystromformer of few tokens.
     """
 
     def __init__(self, dim: int, num_heads: int) -> None:
@@ -34,23 +35,19 @@ def key_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
         )
     if mask is None:
         return None
-    if mask.ndim not in (2, 4) or mask.shape[-1] != k.shape[-2]:
+    batch, n = k.shape[0], k.shape[-2]
+    if mask.ndim not in (2, 4) or (mask.shape[0], mask.shape[-1]) not in ((batch, n), (1, n)):
         raise ValueError(
-            f"a kernel takes a mask (batch, {k.shape[-2]}) or (batch, 1, 1, {k.shape[-2]}) of its "
-            f"keys, got {tuple(mask.shape)}"
+            f"a kernel takes a mask ({batch}, {n}) or ({batch}, 1, 1, {n}) of its keys, got "
+            f"{tuple(mask.shape)}"
         )
-    _refuse_bias(mask)
-    valid = allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
-    if valid.shape[-2] != 1:
-        raise ValueError("a kernel is bidirectional: a mask may depend on keys alone, not queries")
-    return valid
-
-
-def _refuse_bias(mask: Tensor) -> None:
-    if mask.dtype == torch.bool or is_traced() or mask.is_meta:  # no branch, or none on values
-        return
-    if type(mask) in (Tensor, nn.Parameter) and (allowed_pairs(mask) & (mask != 0)).any():
+    # no branch in a trace, nor on values that are not there
+    is_known = type(mask) in (Tensor, nn.Parameter) and not (is_traced() or mask.is_meta)
+    if is_known and mask.dtype != torch.bool and (allowed_pairs(mask) & (mask != 0)).any():
         raise ValueError("a kernel has no logits to add a bias to: a mask may only forbid, by -inf")
+    if mask.ndim == 4 and mask.shape[-2] > 1:
+        mask = find_allowed_tokens(mask, "a kernel")
+    return allowed_pairs(mask if mask.ndim > 2 else mask[:, None, None, :])
 
 
 def apply_kernel(
@@ -59,9 +56,6 @@ def apply_kernel(
     """Return the map that a kernel makes of queries, keys and tokens x (B, N, D)."""
     if is_causal:
         raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
-    if mask is not None and mask.ndim == 4 and mask.shape[-2] > 1:
-        _refuse_bias(mask)
-        mask = find_allowed_tokens(mask, type(kernel).__name__)[:, None, None]
     return kernel(*qk, x, mask)
 
 

@@ -109,9 +109,12 @@ def test_contranorm_over_channels_takes_no_mask():
         layer(x, mask())
 
 
-@pytest.mark.parametrize("layer", [FeatScale(D), LayerScale(D), ContraNorm(D, 0.1, learnable=True)])
-def test_tokens_compile_and_keep_their_dtype(layer):
-    assert all(p.ndim == 1 for p in layer.parameters())
-    x = tokens().float()
-    assert_close(torch.compile(layer, fullgraph=True, backend="eager")(x, mask()), layer(x, mask()))
-    assert layer.bfloat16()(x.bfloat16(), mask()).dtype == torch.bfloat16
+@pytest.mark.parametrize("T", [FeatScale(D), LayerScale(D), ContraNorm(D, 1, 0.5, learnable=True)])
+def test_tokens_compile_and_keep_their_dtype(T):
+    assert all(p.ndim == 1 for p in T.parameters())
+    x = tokens().float() * mask().unsqueeze(-1)
+    compiled = torch.compile(T, fullgraph=True, dynamic=True, backend="eager")
+    assert_close(compiled(x, mask()), T(x, mask()))
+    for dtype in (torch.bfloat16, torch.float16):
+        y = T.to(dtype)(x.to(dtype), mask())
+        assert (y.dtype, y.isfinite().all()) == (dtype, True)

@@ -61,7 +61,7 @@ class Softmax(LinearMap):
         _check_operands(q, k, mask)
         if dropout != 0:
             check_numbers("Softmax", 0, 1, dropout=dropout)
-        if scale is not None:
+        if scale is not None and not torch.compiler.is_compiling():  # a number may be symbolic
             check_finite("Softmax", scale=scale)
         mask = None if mask is None else mask[(None,) * (2 - mask.ndim)]  # keys alone
         if mask is not None and mask.dtype != torch.bool:

@@ -84,7 +84,7 @@ class ContraNorm(Mechanism):
         check_tokens("ContraNorm", x, self.dim, mask)
         if self.scale == 0:
             return self.norm(x)
-        unit = F.normalize(x, dim=-1, eps=1e-12)
+        unit = F.normalize(x, dim=-1, eps=max(1e-12, torch.finfo(x.dtype).tiny))
         x = unit if self.pre_norm else x
         if self.axis != "token" and (mask is not None or edges is not None):
             raise ValueError("ContraNorm over features takes neither a mask nor edges")
@@ -100,7 +100,7 @@ class ContraNorm(Mechanism):
             weights = ((unit.mT @ unit) / self.temperature).softmax(-1)  # (B, D, D)
             return x @ (weights + weights.mT if self.dual else weights)
         if self.axis == "channel":
-            unit, x = F.normalize(x, dim=-2, eps=1e-12).mT, x.mT
+            unit, x = F.normalize(x, dim=-2, eps=max(1e-12, torch.finfo(x.dtype).tiny)).mT, x.mT
         unit, values = unit.unsqueeze(1), x.unsqueeze(1)  # (B, 1, N, D): fused kernels need heads
         W: Any = Softmax(unit, unit, allowed, scale=1 / self.temperature)
         # faster on a CPU than a fused kernel, in the memory of twice the tokens at most

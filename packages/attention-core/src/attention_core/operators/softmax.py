@@ -116,7 +116,8 @@ class Softmax(LinearMap):
         if allowed is None and self.mask is not None:
             allowed = allowed_pairs(self.mask).expand(*self.mask.shape[:-1], self.k.shape[-2])
         has_rows = allowed is not None and allowed.shape[-2] > 1
-        if self.is_causal and not has_rows and self.q.shape[-2] == v.shape[-2]:
+        raises = v.is_cuda and torch.are_deterministic_algorithms_enabled()  # a cumsum on a GPU
+        if self.is_causal and not (has_rows or raises) and self.q.shape[-2] == v.shape[-2]:
             valid = torch.ones_like(v[..., :1]) if allowed is None else allowed.mT
             valid = valid.to(torch.promote_types(v.dtype, torch.float32))
             return ((v * valid).cumsum(-2) / valid.cumsum(-2).clamp(min=1)).to(v.dtype)

@@ -5,8 +5,9 @@ from itertools import chain
 
 import pytest
 import torch
-from attention_core import GFSA, Plain, Polynomial, SelfAttention, Softmax
+from attention_core import GFSA, Plain, Polynomial, ReAttention, SelfAttention, Softmax
 from attention_core.operators import apply_polynomial, evaluate_polynomial, recomputed
+from torch._subclasses import FakeTensorMode
 from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
@@ -206,10 +207,12 @@ def test_functional_transforms_see_fused_calls(dropout):
         assert_close(mapped, torch.stack([filter(A, u) for u in several]))
 
 
-@pytest.mark.parametrize("filter", [Plain, GFSA, partial(Polynomial, K=4)])
-def test_a_compiler_and_a_trace_see_fused_calls(filter):
+@pytest.mark.parametrize("filter", [Plain, GFSA, partial(Polynomial, K=4), ReAttention])
+def test_a_compiler_a_trace_and_a_tensor_without_values_see_fused_calls(filter):
     torch.compiler.reset()  # earlier tests may have reached the recompilation limit
     layer, x = SelfAttention(H * D, H, filter=filter, dropout=P), torch.randn(1, 9, H * D)
     assert not is_recomputed(torch.compile(layer, backend="eager", fullgraph=True)(x))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert layer(torch.randn(2, 9, H * D), torch.rand(2, 9) > 0.5).shape == (2, 9, H * D)
     traced = torch.jit.trace(layer.eval(), torch.randn(2, 9, H * D), check_trace=False)
     assert_close(traced(x), layer(x))

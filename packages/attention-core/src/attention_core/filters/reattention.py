@@ -1,6 +1,7 @@
 """Re-attention of DeepViT (Zhou et al. 2021), https://arxiv.org/abs/2103.11886"""
 
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -43,10 +44,11 @@ class ReAttention(nn.Module):
 
     def forward(self, A: Operator, v: Tensor) -> Tensor:
         """Form the map, mix its heads, normalize, apply."""
-        mask = getattr(A, "mask", None)
-        # a compiler cannot branch on a value
+        mask: Any = getattr(A, "mask", None)
+        # a compiler cannot branch on a value, and fake and meta tensors have none
+        is_known = type(mask) is Tensor and not mask.is_meta
         if not torch.compiler.is_compiling() and (
-            getattr(A, "is_causal", False) or (mask is not None and not allowed_pairs(mask).all())
+            getattr(A, "is_causal", False) or (is_known and not allowed_pairs(mask).all())
         ):
             warnings.warn(
                 "re-attention fills pairs that a mask forbids: tokens see padding or the future",

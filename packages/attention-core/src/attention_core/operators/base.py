@@ -124,7 +124,7 @@ def can_recompute(q: Tensor, k: Tensor, v: Tensor) -> bool:
     fits = q.ndim == 4 and q.shape == k.shape and q.shape[:3] == v.shape[:3] and q.numel() > 0
     is_wide = q.dtype == k.dtype == v.dtype and q.dtype in (torch.float32, torch.float64)
     is_plain_call = not is_traced() and not torch.is_autocast_enabled("cpu")
-    return fits and is_wide and is_plain_call and q.device.type == "cpu"
+    return fits and is_wide and is_plain_call and type(v) is Tensor and q.device.type == "cpu"
 
 
 def allowed_pairs(mask: Tensor) -> Tensor:

@@ -79,14 +79,9 @@ def test_misuses_get_a_sentence(filter, options, reason):
     assert type(model[0]) is OwnAttention
 
 
-@pytest.mark.parametrize("given", [{"filter": "gfsa"}, {"make_filter": "attention_core.GFSA"}])
-def test_a_mechanism_is_named_by_text(given):
-    assert isinstance(attach(build(), where=OwnAttention, **given)[0].filter, GFSA)
-
-
 def test_attach_logs_what_it_attached(caplog):
     with caplog.at_level("INFO", logger="attention_core"):
-        attach(build(3), GFSA, "1:", where=OwnAttention)
+        attach(build(3), layers="1:", where=OwnAttention, make_filter="attention_core.GFSA")
         attach(nn.MultiheadAttention(8, 2), reparam=EigenSpectrum)
     line, last = caplog.messages
     assert last.endswith("8 new parameters, 8 of them trained")
@@ -140,11 +135,8 @@ def test_wrapped_models_are_refused(tmp_path):
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
     with pytest.raises(ValueError, match="ScriptModule wraps the model already"):
         attach(scripted, GFSA)
-
-
-def test_scripting_names_what_works():
     with pytest.raises(ValueError, match=r"use torch.jit.trace or torch.export, or detach"):
-        torch.jit.script(attach(build(), GFSA, where=OwnAttention))
+        torch.jit.script(attach(build(), "gfsa", where=OwnAttention))
 
 
 def test_compiled_models_are_compiled_again():

@@ -17,18 +17,14 @@ CONTRAST = partial(ContraNorm, scale=0.4, identity=True, norm=False)
 HALVE = partial(LayerScale, init=0.5)
 
 
-def encoder(family: str) -> nn.Module:
-    model = build(family)
-    return model.get_encoder() if model.config.is_encoder_decoder else model
-
-
 @pytest.mark.parametrize(
     ("family", "position"),
     [*((name, "attention") for name in FAMILIES), *((name, "residual") for name in FAMILIES[:-1])],
 )
 @pytest.mark.parametrize("tokens", [CONTRAST, partial(FeatScale, gain=1)])
 def test_tokens_do_not_see_padding(family, position, tokens):
-    stock = encoder(family)
+    whole = build(family)
+    stock = whole.get_encoder() if whole.config.is_encoder_decoder else whole
     model = attach(copy.deepcopy(stock), tokens=tokens, position=position).double()
     given = make_inputs(family, padded=True)
     given = {k: v for k, v in given.items() if not k.startswith("decoder")}

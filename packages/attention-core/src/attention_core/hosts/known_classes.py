@@ -16,7 +16,6 @@ class KnownClass(NamedTuple):
     num_heads: int | None = None
 
 
-_ONE_MAP = KnownClass()
 _NO_REDUCTION = KnownClass(is_square=lambda module: module.sr is None)
 # timm; the map is over channels in XCA, CrossCovarianceAttn and ChannelAttention
 _TIMM = """
@@ -57,7 +56,6 @@ _TORCHVISION = """
 maxvit.RelativePositionalMultiHeadAttention swin_transformer.ShiftedWindowAttention
 swin_transformer.ShiftedWindowAttentionV2
 """
-_TORCHAUDIO = "wav2vec2.components.SelfAttention"
 # transformers: classes that do not call the attention function named by their config; the module
 # of bark.BarkSelfAttention is bark.modeling_bark
 _TRANSFORMERS = """
@@ -114,7 +112,7 @@ KERNEL_CLASSES = ("timm.layers.attention.AttentionRope", "timm.models.eva.EvaAtt
 def _list_classes(home: str, names: str, others: Mapping[str, KnownClass]) -> dict[str, KnownClass]:
     """Return known classes by their import paths; those of `names` have one square map."""
     found = {}
-    for name, known in {**dict.fromkeys(names.split(), _ONE_MAP), **others}.items():
+    for name, known in {**dict.fromkeys(names.split(), KnownClass()), **others}.items():
         model, *modules, made = name.split(".")
         modules = modules or ([f"modeling_{model}"] if home.startswith("transformers") else [])
         found[".".join([home, model, *modules, made])] = known
@@ -125,7 +123,7 @@ TRANSFORMERS_CLASSES = _list_classes("transformers.models", _TRANSFORMERS, _OTHE
 OLDER_CLASSES = _list_classes("transformers.models", _OLDER, {})
 KNOWN_CLASSES = {
     **_list_classes("timm", _TIMM, _OTHER_TIMM),
-    **_list_classes("torchaudio.models", _TORCHAUDIO, {}),
+    **_list_classes("torchaudio.models", "wav2vec2.components.SelfAttention", {}),
     **_list_classes("torchvision.models", _TORCHVISION, {}),
     **TRANSFORMERS_CLASSES,
     **OLDER_CLASSES,

@@ -68,9 +68,8 @@ def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda nam
         is_adapted = is_layer or name.endswith(".base_layer") or is_target(name)
         if is_adapted and hasattr(module, "tokens_position"):
             raise ValueError(f"tokens follow {name} at once: choose other modules for the adapter")
-        if not (isinstance(module, Filtered) and isinstance(module, nn.MultiheadAttention)):
-            continue
-        if is_adapted:
+        is_whole = isinstance(module, Filtered) and isinstance(module, nn.MultiheadAttention)
+        if is_adapted and is_whole:
             raise ValueError(
                 f"an adapter of {name} as a whole would bypass its filter: choose its out_proj, or "
                 "other modules, for the adapter"

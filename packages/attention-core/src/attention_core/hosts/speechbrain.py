@@ -146,14 +146,12 @@ def is_decoder_attention(name: str, module: nn.Module) -> bool:
 
 
 ADAPTERS = {made.host_class: made for made in (FilteredSpeechAttention, FilteredRelPosMHAXL)}
-_ATTENTION = "speechbrain.nnet.attention"
+_HOME = "speechbrain.nnet.attention"
 HOST = HostLibrary(
     hook_points={
         "attention": {
-            f"{_ATTENTION}.MultiheadAttention": HookPoint(
-                "att.embed_dim", "att.out_proj", attention=""
-            ),
-            f"{_ATTENTION}.RelPosMHAXL": HookPoint("embed_dim", "out_proj", attention=""),
+            f"{_HOME}.MultiheadAttention": HookPoint("att.embed_dim", "att.out_proj", False, ""),
+            f"{_HOME}.RelPosMHAXL": HookPoint("embed_dim", "out_proj", attention=""),
         }
     },
     find_adapter=ADAPTERS.get,

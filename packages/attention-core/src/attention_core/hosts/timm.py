@@ -36,20 +36,17 @@ class FilteredAttention(Filtered, Attention):
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Attend as timm does, with the filter between the map and the values."""
-        B, N, _ = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, self.head_dim).permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         q, k, v = qkv.unbind(0)  # (B, H, N, d)
         q, k = self.q_norm(q), self.k_norm(k)
         dropout = self.attn_drop.p if self.training else 0.0
-        if self.kernel is None:
-            A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
-        else:
+        A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
+        if self.kernel is not None:
             A = apply_kernel(self.kernel, (q, k), x, attn_mask, is_causal)
-        y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2)
+        y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2).flatten(2)
         # a fused call leaves out this module, whose hooks see H, as of rollouts
         if self.attn_drop._forward_hooks or self.attn_drop._forward_pre_hooks:
             self.attn_drop(form_filtered_map(self.filter, A))
-        y = y.flatten(2)
         # older versions of timm have no norm here, and no gate
         if (norm := getattr(self, "norm", None)) is not None:
             y = norm(y)
@@ -66,15 +63,11 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend as timm does, with the filter between the mixed map and the values."""
-        B, N, D = x.shape
-        heads = (self.num_heads, D // self.num_heads)  # -1 fails for a batch without images
-        qkv = self.qkv(x).reshape(B, N, 3, *heads).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv[0] * self.scale, qkv[1], qkv[2]
-        A: Any = _mix_heads(self.proj_l, q @ k.mT).softmax(-1)
-        A = _mix_heads(self.proj_w, A)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        A: Any = _mix_heads(self.proj_w, _mix_heads(self.proj_l, q * self.scale @ k.mT).softmax(-1))
         rate = find_H_dropout(self, self.attn_drop.p)
         A = Host(A.__matmul__, like=v, dropout=rate) if rate else self.attn_drop(A)
-        return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).reshape(B, N, D)))
+        return self.proj_drop(self.proj(self.filter(A, v).transpose(1, 2).flatten(2)))
 
 
 class FilteredWindows(Filtered, WindowAttention):

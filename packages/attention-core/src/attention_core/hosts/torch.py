@@ -84,10 +84,9 @@ class FilteredMultiheadAttention(Filtered, nn.MultiheadAttention):
         else:
             A = Softmax(q, k, mask, False, dropout)
         y = self.out_proj(postprocess(self.kernel, self.filter(A, v)).transpose(1, 2).flatten(2))
-        maps = None
-        if need_weights:
-            maps = form_filtered_map(self.filter, A)
-            maps = maps.mean(1) if average_attn_weights else maps
+        maps = form_filtered_map(self.filter, A) if need_weights else None
+        if maps is not None and average_attn_weights:
+            maps = maps.mean(1)
         if query.ndim == 2:
             return y.squeeze(0), None if maps is None else maps.squeeze(0)
         return y if self.batch_first else y.transpose(0, 1), maps

@@ -13,6 +13,7 @@ from speechbrain.nnet.attention import MultiheadAttention
 from timm.layers.attention import Attention
 from timm.models import levit
 from torch import nn
+from transformers.models.t5gemma2.modeling_t5gemma2 import T5Gemma2MergedAttention
 
 from tests.hosts import speechbrain_models, timm_models, torch_models
 from tests.hosts.helpers import OwnAttention, filtered_modules
@@ -65,6 +66,7 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
      f"{PLAIN}.*leaves decoders of speechbrain"),
     (lambda: models.build("bert", **models.CROSS).encoder.layer[0].crossattention.self, {},
      f"BertCrossAttention has {PLAIN}"),
+    (partial(T5Gemma2MergedAttention, hf.T5Gemma2DecoderConfig(hidden_size=8), 0), {}, PLAIN),
     (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),
     (recognizer("RoPEMHA", 0), {}, "has no attention that attach knows.*where='RoPEMHA'"),
     (recognizer("hypermixing", 1), {}, f"TransformerASR has {PLAIN}"),

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 import transformers as hf
-from attention_core import GFSA, AttnScale, CenteredAttention, Plain, attach, detach
+from attention_core import AGF, GFSA, AttnScale, CenteredAttention, Plain, attach, detach
 from attention_core.hosts.transformers.interface import filtered_attention_forward
 from torch import nn
 from torch.testing import assert_close
@@ -114,6 +114,14 @@ def test_cross_attention_stays_plain():
     assert len(filters(gpt2)) == 2
     states = torch.randn(2, 5, 21).double()
     assert gpt2(**models.make_inputs("gpt2"), encoder_hidden_states=states)[0].isfinite().all()
+
+
+def test_a_kernel_gets_the_tokens_where_the_host_hands_no_arguments_on():
+    for kind, axes in ((hf.SiglipVisionModel, ()), (hf.VideoMAEModel, (2,))):
+        model = attach(kind(kind.config_class(**models.VIT, num_frames=2)).eval(), kernel=AGF)
+        x = torch.randn(2, *axes, 3, 12, 12)
+        y = model(x)[0]
+        assert torch.equal(copy.deepcopy(model)(x)[0], y)  # no copy takes tokens that are left
 
 
 @pytest.mark.parametrize("family", ["bart", "t5"])

@@ -100,8 +100,6 @@ class FilteredInterface(Filtered):
                 f"set_attn_implementation({filtered_implementation(name)!r}) or detach"
             )
         named = dict(zip(self.forward_args, args, strict=False)) | kwargs
-        if self.kernel is not None:
-            kwargs["x"] = named["hidden_states"]
         if not isinstance(self.filter, Plain):
             states = (named.get(arg) for arg in CROSS_ATTENTION_ARGS if arg in self.forward_args)
             if any(isinstance(state, Tensor) for state in states):
@@ -113,7 +111,14 @@ class FilteredInterface(Filtered):
                 # the pairs of tokens in one region of a shifted window, (B windows, 1, N, N)
                 repeats = len(named["hidden_states"]) // len(mask)
                 kwargs["allowed"] = (mask == 0).repeat(repeats, 1, 1).unsqueeze(1)
-        return self.host_class.forward(self, *args, **kwargs)
+        if self.kernel is None:
+            return self.host_class.forward(self, *args, **kwargs)
+        # in a tuple, for the attention function: SigLIP and VideoMAE hand no other arguments on
+        self.kernel_tokens = (named["hidden_states"],)
+        try:
+            return self.host_class.forward(self, *args, **kwargs)
+        finally:
+            del self.kernel_tokens
 
 
 class FilteredForming(FilteredForward):
@@ -133,14 +138,12 @@ def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
     if past is None or isinstance(module.filter, Plain):
         return None
     rows = CachedRows(past, module, named.get("layer_idx"))
-    if module.training:
-        if rows.count_past():
-            raise ValueError(
-                "a filter cannot continue from a cache in training: call eval() first, and use no "
-                "prefix tuning, which fills the cache"
-            )
-        return None
-    return rows
+    if module.training and rows.count_past():
+        raise ValueError(
+            "a filter cannot continue from a cache in training: call eval() first, and use no "
+            "prefix tuning, which fills the cache"
+        )
+    return None if module.training else rows
 
 
 @cache
@@ -168,7 +171,7 @@ def is_cross_attention(name: str, module: nn.Module) -> bool:
     return (
         has_square_map(module) is False
         or "visual_attention" in name.split(".")[-2:]
-        or "Cross" in find_host_class(module).__name__
+        or any(word in find_host_class(module).__name__ for word in ("Cross", "Merged"))
         or bool(getattr(module, "is_cross_attention", False))
         or bool(getattr(module, "is_kv_shared_layer", False))
         or has_cross_attention_name(name, module)

@@ -44,7 +44,7 @@ def filtered_implementation(implementation: str) -> str:
 
 
 def filtered_attention_forward(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -54,7 +54,6 @@ def filtered_attention_forward(
     is_causal: bool | None = None,
     position_bias: Tensor | None = None,
     rows: CachedRows | None = None,
-    x: Tensor | None = None,
     allowed: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
@@ -94,7 +93,7 @@ def filtered_attention_forward(
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
     A: Any = Softmax(query, key, mask, causal, dropout, scaling, allowed)
     if kernel is not None:
-        A = apply_kernel(kernel, (query, key), x, mask, causal)
+        A = apply_kernel(kernel, (query, key), module.kernel_tokens[0], mask, causal)
     elif is_formed:
         A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap=softcap, sinks=s_aux)
     if not is_plain or is_formed:

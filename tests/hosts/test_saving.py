@@ -215,7 +215,9 @@ def test_what_cannot_be_saved_or_does_not_fit_is_refused(tmp_path):
     bounded, meta = attach(build(), GFSA), attach(build(), GFSA).to("meta")
     nn.utils.parametrize.register_parametrization(filters(bounded)[0], "wK", nn.Tanh())
     assert len(trainable_parameters(bounded)) == 3
+    body = {"__init__": lambda self, heads, secret=3: GFSA.__init__(self, heads, K=secret)}
     for model, reason in ((build(), "has no mechanism: attach one first"),
+                          (attach(build(), type("X", (GFSA,), body)), "that no file can describe"),
                           (bounded, "undo parametrizations"), (meta, "are offloaded")):  # fmt: skip
         with pytest.raises(ValueError, match=reason):
             save_mechanism(model, tmp_path)

@@ -9,6 +9,7 @@ import torch
 import transformers as hf
 from attention_core import attach, detach, trainable_parameters
 from attention_core.filters import GFSA, AttnScale, Plain, ReAttention
+from attention_core.hosts.saving import load_mechanism, save_mechanism
 from attention_core.hosts.transformers import load
 from attention_core.hosts.transformers.trainer import Trainer
 from attention_core.kernels import Linformer
@@ -41,14 +42,6 @@ def test_a_round_trip_changes_nothing(family, tmp_path):
     stock = copy.deepcopy(FAMILIES[family].model_class.from_pretrained(tmp_path)).double()
     assert stock.config._attn_implementation == "sdpa"
     assert torch.equal(stock(**given)[0], detach(model)(**given)[0])
-
-
-def test_the_description_is_plain_json(tmp_path):
-    attach(build("bert"), partial(GFSA, K=4), "1:").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["attention_core"] == {
-        "layers": [1],
-        "filter": {"class_path": "attention_core.GFSA", "init_args": {"K": 4, "learn": ["wK"]}},
-    }
 
 
 def test_the_model_that_is_saved_is_described(tmp_path):
@@ -88,6 +81,33 @@ def test_the_stock_from_pretrained_runs_the_code_of_the_folder(tmp_path, monkeyp
     assert "attention_core" not in (tmp_path / "plain" / "config.json").read_text()
 
 
+OWN = """from tests.hosts import helpers
+from transformers import BertModel
+class OwnAttention(helpers.OwnAttention): ...
+class Own(BertModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.own = OwnAttention()
+"""
+
+
+def test_a_model_with_its_own_code_is_loaded_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    (tmp_path / "modeling_own.py").write_text(OWN)
+    hf.BertConfig(**BERT, auto_map={"AutoModel": "modeling_own.Own"}).save_pretrained(tmp_path)
+    config, x = hf.AutoConfig.from_pretrained(tmp_path), torch.randn(2, 5, 12)
+    model = hf.AutoModel.from_config(config, trust_remote_code=True)
+    path = "transformers_modules.x.9.modeling_own.OwnAttention"  # as older files name it
+    randomize(attach(model, GFSA, where=path))
+    save_mechanism(model, tmp_path)
+    with pytest.warns(UserWarning, match="the model's own code leaves out what is attached"):
+        model.save_pretrained(tmp_path / "ours")
+    kinds = (partial(load, hf.AutoModel), hf.AutoModel.from_pretrained)
+    again, stock = (kind(tmp_path / "ours", trust_remote_code=True) for kind in kinds)
+    for loaded in (again, load_mechanism(stock, tmp_path)):
+        assert torch.equal(loaded.own(x), model.own(x))
+
+
 @pytest.mark.parametrize("saved", [hf.BertModel, hf.BertForMaskedLM])
 def test_a_body_is_loaded_under_another_head(saved, tmp_path):
     model = randomize(attach(saved(hf.BertConfig(**BERT)).eval(), GFSA))
@@ -108,16 +128,19 @@ def test_a_part_is_refused_that_lacks_layers_of_the_whole(tmp_path):
 
 
 def test_a_wrong_description_is_refused(tmp_path):
-    model = randomize(attach(build("bert"), GFSA))
+    model = randomize(attach(build("bert"), partial(GFSA, K=4)))
     model.save_pretrained(tmp_path)
     file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     tensors, described = load_file(file), json.loads(config.read_text())
     core, no_filter = described["attention_core"], {"class_path": "json.dumps", "init_args": {}}
+    args = {"K": 4, "learn": ["wK"]}
+    assert core["filter"] == {"class_path": "attention_core.GFSA", "init_args": args}
     lost = {k: v for k, v in tensors.items() if not k.endswith("layer.1.attention.self.filter.wK")}
     for saved, change, message in [
         (lost, core, r"has no weights for .*layer\.1.*wK"),
         (tensors, core | {"layers": [1]}, r"does not describe: .*layer\.0.*filter"),
         (tensors, core | {"filter": no_filter}, r"names json\.dumps, which is no filter"),
+        (tensors, core | {"filter": {"class_path": "a.X"}}, "saved with a.X, whose layers or arg"),
         (tensors, core | {"layers": None}, "describes no mechanism of this model: TypeError"),
         (tensors, None, "describes no filter: use BertModel itself"),
     ]:
@@ -158,13 +181,6 @@ def test_layers_that_share_a_kernel_share_it_again(tmp_path):
     assert torch.equal(again(**given)[0], model(**given)[0])
     first, second = filtered_modules(again).values()
     assert first.kernel.E is second.kernel.E
-
-
-def test_a_part_with_a_hidden_argument_is_refused_when_loaded(tmp_path):
-    body = {"__init__": lambda self, heads, secret: GFSA.__init__(self, heads, K=secret)}
-    attach(build("bert"), partial(type("X", (GFSA,), body), secret=3)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"saved with .*X, whose layers or arguments"):
-        load(hf.BertModel, tmp_path)
 
 
 class Attaching(hf.BertModel):

@@ -1,6 +1,7 @@
 """Hook points: where a forward hook calls a function of tokens inside another library's model."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ PAIRS = "attn_mask"  # timm's, of pairs of tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING, PAIRS)
 # attributes of the hooked modules
 _STATE = ("tokens_position", "tokens_hooks", "tokens_attention", "tokens_valid_mask")
+# the package of a folder with its own code, whose name and hash differ between copies
+OWN_CODE = re.compile(r"^transformers_modules\.(.*\.)?(?=\w+\.\w+$)")
 ONLY_LAYERSCALE = "only LayerScale, which acts on each token alone, is allowed"
 
 
@@ -65,7 +68,7 @@ def find_class_path(host_class: Any) -> str:
     """Return the import path of a class, or of that which torch parametrised."""
     if host_class.__module__ == parametrize.__name__:
         host_class = host_class.__base__
-    return f"{host_class.__module__}.{host_class.__qualname__}"
+    return OWN_CODE.sub("", f"{host_class.__module__}.{host_class.__qualname__}")
 
 
 def find_host(module: nn.Module) -> HostLibrary:

@@ -16,6 +16,7 @@ from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered
 from attention_core.hosts.generic import has_square_map, make_generic_adapter
 from attention_core.hosts.hook_points import (
+    OWN_CODE,
     find_attention_parts,
     find_host,
     find_host_class,
@@ -128,8 +129,9 @@ def make_selector(where: Where) -> Callable[[nn.Module], bool]:
     def is_named(module: nn.Module) -> bool:
         if isinstance(where, type):
             return issubclass(find_host_class(module), where)
-        path = find_import_path(module)
-        return f".{path}".endswith(f".{where}") if isinstance(where, str) else where(module)
+        if not isinstance(where, str):
+            return where(module)
+        return f".{find_import_path(module)}".endswith(f".{OWN_CODE.sub('', where)}")
 
     return is_named
 

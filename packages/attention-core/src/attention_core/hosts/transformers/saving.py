@@ -7,6 +7,7 @@ names code in the folder that calls `load`, for the stock `from_pretrained`.
 
 import json
 import re
+import warnings
 from collections.abc import Collection, Iterator
 from functools import wraps
 from importlib import import_module
@@ -161,6 +162,11 @@ def save_model(model: Any, *args: Any, **kwargs: Any) -> None:
         if _list_remote_classes(model.config):
             del model.config.auto_map
     _save_model(model, *args, **kwargs)
+    if groups and vars(model.config).get("auto_map") and not _list_remote_classes(model.config):
+        warnings.warn(
+            "the model's own code leaves out what is attached: load it by hosts.transformers.load",
+            stacklevel=2,
+        )
 
 
 @wraps(_initialize)

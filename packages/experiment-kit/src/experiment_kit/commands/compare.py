@@ -189,6 +189,5 @@ def collect_numbers(record: records.RunRecord) -> dict[str, float]:
     times = {name: value for name, value in metrics if name.startswith("time/")}
     numbers |= {n.removeprefix("test/"): value for n, value in metrics if n not in times}
     last = (record.spectral.get("depth") or [{}])[-1]
-    numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine")}
-    numbers |= times
+    numbers |= {"HFC/LFC": last.get("hfc_lfc"), "token cosine": last.get("token_cosine"), **times}
     return {name: value for name, value in numbers.items() if is_finite(value)}

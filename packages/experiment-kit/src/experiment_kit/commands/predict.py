@@ -34,8 +34,7 @@ def predict_files(
             raise UserError(f"{path} is not a file")
     if Path(out).exists() and (out in files or not Path(out).read_bytes().startswith(b"name,")):
         raise UserError(f"--out={out} is there, and no file of predictions: name another file")
-    folder = Path(run)
-    model, data = load_best_epoch(folder, trust)
+    model, data = load_best_epoch(Path(run), trust)
     if not hasattr(data, "read_files"):
         raise UserError(f"{type(data).__name__} has no read_files: take attention-<app> predict")
     names, data.splits["named"] = data.read_files(list(map(Path, files)))

@@ -99,8 +99,7 @@ def choose_smoke_run(spec: TableSpec) -> SmokeRun:
         (row, column, spec.rows[row].app or spec.app, spec.setting(row, column))
         for row, column in product(spec.rows, spec.columns)
     ]
-    chosen = next((place for place in places if _has_shipped_data(*place[2:])), places[0])
-    row, column, app, printed = chosen
+    row, column, app, printed = next((p for p in places if _has_shipped_data(*p[2:])), places[0])
     finer, start = find_substitute(app, printed.data, printed.backbone), spec.start
     if start:
         start = start.refine(find_substitute(app, start.data, start.backbone))

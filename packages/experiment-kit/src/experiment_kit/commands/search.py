@@ -146,8 +146,7 @@ class Search:
         size = trials if trials == len(self.points) else -(-jobs // len(self.experiments))
         while len(tried) < trials:
             batch = [self.ask_trial(tried) for _ in range(min(size, trials - len(tried)))]
-            folder = self.options.folder
-            parts = [plan_runs(self.set_point(trial.params), folder) for trial in batch]
+            parts = [plan_runs(self.set_point(t.params), self.options.folder) for t in batch]
             run_missing({e: run for part in parts for e, run in part.items()}, self.options)
             for trial, part in zip(batch, parts, strict=True):
                 results = [try_read(read_result, run.folder) for run in part.values()]
@@ -207,8 +206,7 @@ class Search:
         console = self.options.console
         finished, overlay = self.list_trials("COMPLETE"), self.path / "chosen.yaml"
         if not finished:
-            reason = "no trial of the search has a value: the logs of its runs say why"
-            raise NothingMeasuredError(reason)
+            raise NothingMeasuredError("no trial has a value: the logs of their runs say why")
         rows = [[str(n), *(t.params[key] for key in self.space), f"{t.value:.4g}"]
                 for n, t in enumerate(finished, start=1)]  # fmt: skip
         head = ["trial", *(shorten_key(key, self.space) for key in self.space), self.metric]
@@ -223,7 +221,6 @@ class Search:
         config = plan_configs([best])[best]
         for path in (find_path(config, key) for key in self.space):
             set_option(values, path, read_option(config, path))
-        text = yaml.safe_dump(values, sort_keys=False)
-        write_atomically(overlay, f"# {sentence}\n{text}")
+        write_atomically(overlay, f"# {sentence}\n{yaml.safe_dump(values, sort_keys=False)}")
         own = f'ARGS="-c {shlex.quote(str(overlay))}"'
         console.print(escape(f"{sentence} {overlay} sets it: {own}"), soft_wrap=True)

@@ -100,13 +100,10 @@ class ExperimentOptions:
         names = {name: getattr(self, name) for name in ("backbone", "recipe", "profile")}
         names |= {"method": methods[-1], "protocol": self.protocol}
         chosen: dict[str, Any] = overlays.choose_overlays(self.app, self.data, **names)
-        seeds = self.seeds
-        if seeds is None:
-            seeds = overlays.choose_seeds(self.app, [0], method=methods[-1], **chosen)
-        check_seeds(seeds)
-        pairs = product(seeds, methods)
+        check_seeds(self.seeds)
+        seeds = self.seeds or overlays.choose_seeds(self.app, [0], method=methods[-1], **chosen)
         own = {"app": self.app, "args": extra, **chosen}
-        found = [Experiment(method=method, seed=seed, **own) for seed, method in pairs]
+        found = [Experiment(method=m, seed=s, **own) for s, m in product(seeds, methods)]
         given = {argument.partition("=")[0].lstrip("-") for argument in extra}
         if "seed_everything" in given.union(*found[0].own_settings if self.seeds is None else ()):
             raise UserError("--args has seed_everything: name seeds by --seeds")
@@ -149,28 +146,23 @@ def read_grid(app: str, text: str) -> Grid:
     for item in text.split():
         key, sign, values = item.partition("=")
         with convert_user_errors(yaml.YAMLError, prefix=f"--grid={item}: "):
-            if not sign:
-                found = _read_grid_file(app, item)
-            else:
+            if sign:
                 is_yaml = set("[{") & set(values)
                 found = {key: yaml.safe_load(f"[{values}]") if is_yaml else values.split(",")}
+            elif Path(item).is_file():
+                found = read_settings(Path(item).resolve())
+            else:
+                found = overlays.read_overlay(app, "grid", item)
         if both := grid.keys() & found.keys():
             raise UserError(f"--grid has {min(both)} twice: name each option once")
         for name, listed in found.items():
+            if not isinstance(listed, list):
+                raise UserError(f"{item}: {name} must be a list of values, got {listed!r}")
             texts = (x if isinstance(x, str) else json.dumps(x) for x in listed)
-            grid[name] = [*dict.fromkeys(texts)]
+            grid[str(name)] = [*dict.fromkeys(texts)]
     if "seed_everything" in grid:
         raise UserError("--grid has seed_everything: name seeds by --seeds")
     return grid
-
-
-def _read_grid_file(app: str, name: str) -> dict[str, list[Any]]:
-    own = read_settings(Path(name).resolve()) if Path(name).is_file() else None
-    grid = overlays.read_overlay(app, "grid", name) if own is None else own
-    for key, values in grid.items():
-        if not isinstance(values, list):
-            raise UserError(f"{name}: {key} must be a list of values, got {values!r}")
-    return {str(key): values for key, values in grid.items()}
 
 
 def expand_grid(experiments: Sequence[Experiment], grid: Grid) -> list[Experiment]:

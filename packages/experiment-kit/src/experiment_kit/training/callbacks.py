@@ -151,9 +151,8 @@ class EpochTimer(Callback):
         if self.began is None:
             self.began = _read_clock(trainer)
 
-    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
-        """Start the clock after a validation within the epoch, and in a resumed epoch."""
-        self.on_train_epoch_start(trainer)
+    # after a validation within the epoch, and in a resumed epoch
+    on_train_batch_start = on_train_epoch_start  # type: ignore[assignment]
 
     def on_validation_start(self, trainer: Trainer, *_: Any) -> None:
         """Stop the clock."""

@@ -99,8 +99,7 @@ def measure_speed(
     held = [*network.parameters(), *network.buffers(), *inputs]
     states = (value for state in optimizer.state.values() for value in state.values())
     held += [value for value in states if isinstance(value, Tensor)]
-    storages = map(Tensor.untyped_storage, held)
-    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}  # shared ones once
+    sizes = {s.data_ptr(): s.nbytes() for s in map(Tensor.untyped_storage, held)}  # shared once
     peak = peak_allocated_mib(run_step, fabric.device.type)
     return {
         "samples_per_second": 1 / inference,

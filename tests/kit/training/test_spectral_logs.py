@@ -12,8 +12,8 @@ from attention_core.plots.depth import PROFILE
 from experiment_kit.training.spectral_logs import (
     collect_coefficients,
     describe_coefficients,
+    draw_measures,
     find_compared,
-    log_measures,
     name_scalars,
 )
 from experiment_kit.training.spectral_monitor import list_measures
@@ -34,24 +34,14 @@ def filtered() -> SelfAttention:
     return SelfAttention(DIM, HEADS, filter=lambda heads: GFSA(heads, wK=0.25))
 
 
-class RecordingLogger:
-    """A Lightning logger that keeps its scalars; `experiment` is the tracker behind it."""
-
-    def __init__(self, experiment=None) -> None:
-        self.experiment, self.logged = experiment, []
-
-    def log_metrics(self, metrics, step=None) -> None:
-        # MLflow refuses other names
-        assert all(re.fullmatch(r"[\w\-./ :]+", key) for key in metrics)
-        self.logged.append((step, dict(metrics)))
-
-
 @pytest.mark.parametrize("singular_values", ["filtered", "generated", "learned", "ones"])
 def test_every_ablation_of_agf_is_logged(singular_values: str, tmp_path) -> None:
     kernel = lambda dim, heads: AGF(dim, heads, singular_values=singular_values)  # noqa: E731
     measures = measure(filtered(), SelfAttention(DIM, HEADS, kernel=kernel))
     with SummaryWriter(tmp_path) as board:
-        log_measures([RecordingLogger(board)], 1, measures, figures=True, folder=tmp_path)
+        draw_measures([SimpleNamespace(experiment=board)], 1, measures, tmp_path)
+    # MLflow refuses other names
+    assert all(re.fullmatch(r"[\w\-./ :]+", key) for key in name_scalars(measures))
     has_coefficients = singular_values in ("filtered", "learned")
     assert ("1.kernel.theta" in measures["coefficients"]) == has_coefficients
 
@@ -81,12 +71,11 @@ def test_other_methods_stand_in_the_figures_of_a_run(tmp_path: Path) -> None:
     assert find_compared(tmp_path, {"depth": [0]}) == {"": {"depth": [0]}}  # a trainer of a user
 
 
-def test_every_logger_gets_the_scalars_and_each_what_it_can_draw() -> None:
-    measures, drawn = measure(filtered()), []
+def test_every_logger_gets_what_it_can_draw() -> None:
+    drawn: list[str] = []
     board = SimpleNamespace(add_figure=lambda tag, figure, step, close: drawn.append(tag))
-    loggers = [RecordingLogger(), RecordingLogger(board), RecordingLogger(object())]
-    log_measures(loggers, 3, measures, figures=True, folder=Path())
-    assert [logger.logged for logger in loggers] == [[(3, name_scalars(measures))]] * 3
+    loggers = [SimpleNamespace(experiment=x) for x in (None, board, object())]
+    draw_measures(loggers, 3, measure(filtered()), Path())
     depths = [f"val/smoothing_by_depth/{name}" for name in PROFILE]
     assert drawn == [*depths, "weights/frequency_response"]
 

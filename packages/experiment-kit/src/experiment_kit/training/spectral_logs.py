@@ -70,15 +70,11 @@ def name_scalars(measures: Mapping[str, Any]) -> dict[str, float]:
     return scalars | {tag: mean(values) for tag, values in list_trained(measures)}
 
 
-def log_measures(
-    loggers: Iterable[Any], step: int, measures: Measures, figures: bool, folder: Path
-) -> None:
-    """Log a measurement of the run in a folder, with figures where a logger takes them."""
-    scalars, drawn = name_scalars(measures), None
+def draw_measures(loggers: Iterable[Any], step: int, measures: Measures, folder: Path) -> None:
+    """Draw a measurement of the run in a folder for the loggers that take figures."""
+    drawn = None
     for logger in loggers:
-        logger.log_metrics(scalars, step)
-        board = logger.experiment
-        if figures and hasattr(board, "add_figure"):
+        if hasattr(board := logger.experiment, "add_figure"):
             drawn = drawn or _draw_figures(find_compared(folder, measures))
             for tag, figure in drawn.items():
                 board.add_figure(tag, figure, step, close=False)

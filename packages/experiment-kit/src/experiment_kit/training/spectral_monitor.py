@@ -65,10 +65,7 @@ class RepeatedCall(ModelInputs):
 
 
 class SpectralMonitor(Callback):
-    """Measure over-smoothing on one fixed batch, every n steps and at the end.
-
-    From 40 n steps on, it measures 20 times in each doubling of the number of steps, so that a long
-    run has few measurements.
+    """Measure over-smoothing on one fixed batch, every n steps, later more rarely, and at the end.
 
     By layer: HFC/LFC, token cosine, effective rank of the tokens, response of the filter's map
     to each frequency, and the filter's coefficients; as scalars in every logger, and the newest of
@@ -114,10 +111,12 @@ class SpectralMonitor(Callback):
                 self._measure_model(trainer, module, figures=step // period % 10 == 0)
 
     def on_train_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Measure the trained model, and print a summary."""
-        is_drawn = self.newest["step"] == trainer.global_step and self.newest["figures"]
-        if self.every_n_steps and not is_drawn:
+        """Measure the trained model, or draw its measurement, and print a summary."""
+        if self.every_n_steps and self.newest["step"] != trainer.global_step:
             self._measure_model(trainer, module, figures=True)
+        elif not self.newest.get("figures", True):
+            self.newest["figures"] = True
+            self._record_measures(trainer, scalars=False)
         measures = self.newest.get("measures", {})
         if trainer.is_global_zero and "verdict" in measures:
             coefficients = spectral_logs.describe_coefficients(measures)
@@ -171,11 +170,14 @@ class SpectralMonitor(Callback):
             return {"depth": [], "response": [], "attention": []}
         return list_measures(report)
 
-    def _record_measures(self, trainer: Any) -> None:
+    def _record_measures(self, trainer: Any, scalars: bool = True) -> None:
         if trainer.is_global_zero:
             folder = Path(trainer.default_root_dir).absolute()
             step, figures, measures = (self.newest[k] for k in ("step", "figures", "measures"))
-            spectral_logs.log_measures(trainer.loggers, step, measures, figures, folder)
+            for logger in trainer.loggers * scalars:
+                logger.log_metrics(spectral_logs.name_scalars(measures), step)
+            if figures:
+                spectral_logs.draw_measures(trainer.loggers, step, measures, folder)
             write_atomically(folder / "spectral.json", json.dumps({"step": step, **measures}))
 
     def _capture_call(self, module: nn.Module) -> None:
@@ -185,8 +187,7 @@ class SpectralMonitor(Callback):
             for handle in handles:
                 handle.remove()
             given = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim]
-            size = len(given[0]) if given else 0
-            count = self._count_samples(given[0]) if given else 0
+            size, count = (len(given[0]), self._count_samples(given[0])) if given else (0, 0)
             if any(getattr(part, "batch_first", True) is False for part in network.modules()):
                 count = size  # the first axis may be the tokens
 
@@ -207,10 +208,8 @@ class SpectralMonitor(Callback):
         if not is_overridden("predict_step", module):
             text = "the steps do not call the network that holds the attention; define"
             raise ValueError(f"{text} predict_step, which takes a batch")
-        if trainer.datamodule is not None:
-            loaders = trainer.datamodule.val_dataloader()
-        else:
-            loaders = trainer.val_dataloaders or trainer.train_dataloader
+        loaders = trainer.val_dataloaders or trainer.train_dataloader
+        loaders = loaders if trainer.datamodule is None else trainer.datamodule.val_dataloader()
         batch = next(iter(tree_leaves(loaders)[0]))
         first = next(x for x in tree_leaves(batch) if isinstance(x, Tensor) and x.ndim)
         batch = crop_batch(batch, self._count_samples(first))
@@ -247,7 +246,7 @@ def list_sharded(model: nn.Module) -> list[FSDPModule]:
 
 
 def choose_period(step: int, every_n_steps: int) -> int:
-    """Return the steps between two measurements, by the step alone, so that runs can resume."""
+    """Return the steps between two measurements: from 40 n on, 20 in each doubling of the step."""
     return every_n_steps * 2 ** max(0, (step // (20 * every_n_steps)).bit_length() - 1)
 
 
@@ -262,6 +261,4 @@ def crop_batch(batch: Any, count: int) -> Any:
 
     if hasattr(batch, "first"):
         return batch.first(count)
-    if isinstance(batch, Mapping | Tensor):
-        return crop(batch)
-    return [crop(part) for part in batch]
+    return crop(batch) if isinstance(batch, Mapping | Tensor) else [crop(part) for part in batch]

@@ -10,6 +10,7 @@ import yaml
 from attention_core import AGF, GFSA, Plain, SelfAttention, Softmax
 from experiment_kit.cli import run_app
 from experiment_kit.errors import UserError
+from lightning.pytorch.plugins import HalfPrecision
 from torch import nn
 from torchmetrics import MeanMetric
 
@@ -49,6 +50,10 @@ def test_metrics_stay_in_single_precision() -> None:
     module = Classifier(3)
     module.mean = MeanMetric()
     assert module.to(torch.bfloat16).mean.mean_value.dtype == module.mean.dtype == torch.float32
+    with HalfPrecision("bf16-true").forward_context():
+        module.mean.to("cpu")  # as Lightning does where it logs one
+    module.on_validation_batch_start()
+    assert module.mean.dtype == torch.float32
     module.to_empty(device="cpu")
 
 

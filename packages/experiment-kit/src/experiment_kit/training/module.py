@@ -84,10 +84,16 @@ class AttentionModule(LightningModule, ABC):
     def _apply(self, *args: Any, **options: Any) -> Any:
         """Keep metrics in single precision: in half, a sum ends at 256 times what is added."""
         super()._apply(*args, **options)
+        self._widen_metrics()
+        return self
+
+    def _widen_metrics(self, *_: Any) -> None:
         for part in self.modules():
             if isinstance(part, Metric) and part.dtype.itemsize < 4:
                 part._apply(lambda x: x.float() if x.is_floating_point() else x)
-        return self
+
+    # Lightning makes a metric half again as it logs it
+    on_validation_batch_start = on_test_batch_start = _widen_metrics  # type: ignore[assignment]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Share the factories, which refer to the parser, and so to trainer and data."""

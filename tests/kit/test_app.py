@@ -146,7 +146,8 @@ def test_predictions_are_of_the_test_part(finished: Run, tmp_path, read_error) -
     run_app(APP, ["predict", "-c", f"{finished.folder}/config.yaml", "--trainer.devices=2"])
     outputs = torch.load(finished.folder / "predictions.pt", weights_only=True)
     assert [len(batch) for batch in outputs] == [2, 2, 2, 1]
-    run_app(APP, ["predict", str(copy), TRUST])
+    (tmp_path / "link").symlink_to(copy)
+    run_app(APP, ["predict", str(tmp_path / "link"), TRUST])
     assert (copy / "predictions.pt").is_file()
     error = read_error(run_app, APP, ["fit", str(copy), TRUST])
     assert f"{copy} is in no folder of runs: write fit -c {copy}/config.yaml" in error

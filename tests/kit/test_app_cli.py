@@ -66,6 +66,8 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (bar,) = (callback for callback in given["callbacks"] if isinstance(callback, ProgressBar))
     assert isinstance(bar, TQDMProgressBar)
     assert len(given["plugins"]) == 2
+    quiet = build_trainer(tmp_path, "--trainer.callbacks=TQDMProgressBar")["callbacks"]
+    assert not any(isinstance(callback, ProgressBar) for callback in quiet)  # as in compare
     assert build_trainer(tmp_path, "--trainer.logger=false")["logger"] == []
     own = "--model=tests.kit.test_app_cli.Activated", "--run.data=1e4"
     more = "--trainer.callbacks+=ModelPruning", "--trainer.callbacks.pruning_fn=l1"

@@ -28,6 +28,7 @@ def test_a_run_has_curves_and_its_test_scores_stand_in_hparams(tmp_path, monkeyp
     assert {"train/loss", "train/lr", "val/accuracy"} < {*shown}
     assert {tag.partition("/")[0] for tag in shown} == {"train", "val", "weights"}
     assert not (folder / "hparams.yaml").exists()
+    run_app(APP, ["test", "-c", f"{folder}/config.yaml"])  # which leaves the logs of training alone
     (path,) = (tmp_path / "other").rglob("metrics.csv")  # any other logger has the same names
     assert {*path.read_text().splitlines()[0].split(",")} > {*shown}
 

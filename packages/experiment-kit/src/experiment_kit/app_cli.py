@@ -229,7 +229,10 @@ class AppCLI(LightningCLI):
             options.devices = options.num_nodes = 1
         own = _as_list(options.callbacks)
         bars: list[Callback] = [RichProgressBar()] * (options.enable_progress_bar is not False)
-        callbacks = [] if any(isinstance(c, ProgressBar) for c in own) else bars
+        others = [c for c in own if not isinstance(c, ProgressBar)]
+        callbacks = bars if others == own else []
+        if options.enable_progress_bar is False:  # as under the launcher
+            options.callbacks = others
         if fitting:
             for part, name in ((settings.model, "test_step"), (settings.data, "test_dataloader")):
                 if not is_overridden(name, part):
@@ -237,7 +240,9 @@ class AppCLI(LightningCLI):
             check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
             named = self.run, settings.seed_everything, self.app.monitor
             callbacks += default_callbacks(*named, settings.checkpoint, self.preemption)
-        loggers = _as_list(options.logger)
+        # a logger of the run may begin its files anew: without training, only a given one logs
+        is_logged = fitting or any(a.startswith("--trainer.logger") for a in self.arguments)
+        loggers = _as_list(options.logger) if is_logged else []
         if fitting and options.logger is not False:
             loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]
         self.trainer_defaults = {"callbacks": callbacks}
@@ -265,7 +270,7 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
         )
     if len(args) < 2 or args[1].startswith("-"):
         return args, None
-    folder = Path(args[1])
+    folder = Path(args[1]) if Run.parse(args[1]) else Path(args[1]).resolve()
     run = Run.parse(folder)
     if run is None or not (folder / "config.yaml").is_file():
         raise UserError(f"{folder} is no folder of a run: it is .../seed-N-HASH with config.yaml")
@@ -311,8 +316,7 @@ def explain_absent_size(links: Mapping[str, str]) -> Iterator[None]:
             absent = [str(error.name)]  # type: ignore[union-attr]
         if not absent:
             raise
-        names = " and ".join(absent)
-        text = f"data: the model needs {names}: make it an attribute of the class"
+        text = f"data: the model needs {' and '.join(absent)}: make it an attribute of the class"
         raise UserError(text) from error
 
 

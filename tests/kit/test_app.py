@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 from experiment_kit.app_cli import AppCLI
-from experiment_kit.cli import execute_subcommand, run_app
+from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
@@ -89,6 +89,19 @@ def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, cap
     path.write_text(path.read_text().replace("max_epochs: 1", "max_epochs: 2"))
     run_app(APP, ["fit", str(short.folder), TRUST])
     assert "its config.yaml was edited" in capsys.readouterr().out
+
+
+def test_a_run_from_a_checkpoint_is_known_by_its_folder(finished, tmp_path, capsys, read_error):
+    start = finished.checkpoint_folder / "step=8.ckpt"
+    run = fit(tmp_path, "--model.dim=6", "--trainer.max_epochs=3", f"--ckpt_path={start}")
+    again = ["fit", str(run.folder), TRUST]
+    run_app(APP, again)
+    assert f"already finished: {run.folder}" in capsys.readouterr().out
+    assert AppCLI(APP, [*again, "--start=null"]).run.hash != run.hash
+    (run.folder / "result.json").unlink()
+    assert find_start_checkpoint(run, str(start), True) == str(run.find_newest_checkpoint())
+    shutil.rmtree(run.checkpoint_folder)
+    assert "starts from a checkpoint: name it by --ckpt_path" in read_error(run_app, APP, again)
 
 
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:

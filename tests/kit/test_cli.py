@@ -11,7 +11,7 @@ import yaml
 from attention_sequence import APP
 from attention_sequence.models import SeriesClassifier
 from experiment_kit.app_cli import AppCLI
-from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
+from experiment_kit.cli import execute_subcommand, run_app
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
@@ -165,16 +165,3 @@ def test_parsing_builds_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(SeriesClassifier, "__init__", lambda *_, **__: pytest.fail("built"))
     assert AppCLI(APP, ["fit", *arguments(tmp_path)]).run.folder.is_relative_to(tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_training_from_another_checkpoint_is_another_run(finished: Run, tmp_path) -> None:
-    best = finished.checkpoint_folder / "best.ckpt"
-    scratch, warm = (
-        AppCLI(APP, ["fit", *arguments(tmp_path, *extra, method="gfsa")]).run.folder
-        for extra in ([], [f"--ckpt_path={best}"])
-    )
-    assert scratch != warm
-    begun = Run(tmp_path)
-    shutil.copytree(finished.checkpoint_folder, begun.checkpoint_folder)
-    own, given = (str(run.find_newest_checkpoint()) for run in (begun, finished))
-    assert find_start_checkpoint(begun, given, fitting=True) == own

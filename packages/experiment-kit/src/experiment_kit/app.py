@@ -61,20 +61,21 @@ class AppSpec:
     def find_run(self, config: Mapping[str, Any], fitting: bool = True) -> Run:
         """Return the run that a merged config, a plain mapping, identifies with its files."""
         named = {key: read_option(config, key) for key in self.hashed_files}
-        named["start"] = config.get("ckpt_path") if fitting else None
-        # a value that names no local file, such as weights on a hub, has no content to hash
-        contents = {
-            key: _hash_file(path.resolve(), path.stat().st_mtime_ns)
-            for key, name in named.items()
-            if isinstance(name, str) and name and (path := Path(name)).is_file()
-        }
-        start = contents.pop("start", None)
-        identified = {**config, "start": start, "files": contents or None}
+        contents = {key: digest for key, name in named.items() if (digest := hash_file(name))}
+        start = hash_file(config.get("ckpt_path")) if fitting else None
+        identified = {**config, "start": start or config.get("start"), "files": contents or None}
         with convert_user_errors(ValueError):
             return Run.from_config(self.name, identified | {"run": name_run(self.package, config)})
 
 
+def hash_file(name: Any) -> str | None:
+    """Return the digest of a local file; None for any other value, such as weights on a hub."""
+    if not isinstance(name, str) or not (path := Path(name)).is_file():
+        return None
+    return _hash_content(path.resolve(), path.stat().st_mtime_ns)
+
+
 @cache
-def _hash_file(path: Path, changed: int) -> str:
+def _hash_content(path: Path, changed: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -23,7 +23,7 @@ from lightning.pytorch.callbacks import ProgressBar, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
-from experiment_kit.app import AppSpec
+from experiment_kit.app import AppSpec, hash_file
 from experiment_kit.app_files import find_config, list_apps, name_run, read_settings
 from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.environment import describe_version, expand_home
@@ -127,6 +127,7 @@ class AppCLI(LightningCLI):
         parser.add_class_arguments(RunName, "run")
         parser.add_class_arguments(CheckpointOptions, "checkpoint")
         parser.add_argument("--defaults", type=dict | None, help="read by the launcher alone")
+        parser.add_argument("--start", type=str | None, help="digest of ckpt_path, which fit sets")
         parser.add_lightning_class_args(SpectralMonitor, "spectral")
         links, links_from_model = self.app.links, self.app.links_from_model
         if own := self.own_model:
@@ -160,6 +161,8 @@ class AppCLI(LightningCLI):
     @cached_property
     def run(self) -> Run:
         """The run that the config, its files and its start checkpoint identify."""
+        if self.subcommand == "fit":  # the config that is saved has no path of it
+            self.settings.start = hash_file(self.settings.ckpt_path) or self.settings.start
         config = self.export_config()
         for key, name in name_run(self.app.package, config).items():
             self.settings.run[key] = name

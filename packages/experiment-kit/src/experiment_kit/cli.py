@@ -69,7 +69,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
         if fitting and cli.source and patches.is_first_process():
             copy_last_state(cli.app, Run(cli.source), run, cli.export_config())
         settings.weights_only = True
-        settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting)
+        settings.ckpt_path = find_start_checkpoint(run, settings.ckpt_path, fitting, settings.start)
         kinds = (TypeError, ValueError, MisconfigurationException, ModuleNotFoundError)
         with convert_user_errors(*kinds):
             cli.build_all()
@@ -117,8 +117,8 @@ def check_given_files(cli: AppCLI) -> None:
         cli.check_own_data(cli.run, partial(kind, **data.init_args.as_dict()))
 
 
-def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | None:
-    """Return the checkpoint to resume from, to start from, or to evaluate."""
+def find_start_checkpoint(run: Run, given: Any, fitting: bool, start: Any = None) -> str | None:
+    """Return the checkpoint to resume from, to start from (its digest is `start`), or to test."""
     if fitting and given == "best":
         raise UserError("ckpt_path best has weights alone: leave it out, to go on where it ended")
     path = None if given in (None, "best", "last") else given
@@ -133,6 +133,8 @@ def find_start_checkpoint(run: Run, given: str | None, fitting: bool) -> str | N
         if not fitting:
             remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
             raise UserError(f"{run.folder} is not trained: {remedy}")
+        if start and not path:
+            raise UserError(f"{run.folder} starts from a checkpoint: name it by --ckpt_path")
         return path
     if fitting:
         print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)

@@ -1,12 +1,14 @@
 """Options of an app: links, the last epoch, the source of its weights, several test loaders."""
 
 import shutil
+from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
+from experiment_kit.pages.records import read_scalars
 from experiment_kit.run import Run
 
 from tests.apps.contract import find_run
@@ -76,10 +78,20 @@ def test_a_run_without_validation_and_logger_is_scored_where_it_ended(tmp_path) 
     assert (run.folder / "predictions.pt").is_file()
 
 
-def test_a_longer_run_from_the_folder_of_a_shorter_one_is_that_run(tmp_path, capsys) -> None:
-    short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}") for n in "13")
-    run_app(APP, ["fit", str(short.folder), "--trainer.max_epochs=3", TRUST])
+def test_a_longer_run_from_a_shorter_one_is_that_run(tmp_path, monkeypatch, capsys, read_error):
+    every = "--trainer.log_every_n_steps=1"
+    short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}", every) for n in "13")
+    longer = ["fit", str(short.folder), "--trainer.max_epochs=3", TRUST]
+    with monkeypatch.context() as patch:  # the disk is full
+        patch.setattr(shutil, "copytree", Mock(side_effect=shutil.Error("no space")))
+        assert "checkpoints: no space" in read_error(run_app, APP, longer)
     (long,) = {*Run.find_all(tmp_path / "1")} - {short}
+    for name in ("checkpoints", ".checkpoints.part"):  # which a killed process leaves
+        (long.folder / name).mkdir()
+    run_app(APP, longer)
+    curves = (read_scalars(run.folder)["train/loss"] for run in (once, long))
+    assert next(curves).equals(next(curves))
+    assert len([*long.folder.glob("events.*.hparams")]) == 1
     assert f"{long.folder} starts from step 4 of {short.folder}" in capsys.readouterr().out
     one, two = (torch.load(run.checkpoint_folder / "step=12.ckpt")["state_dict"]
                 for run in (once, long))  # fmt: skip

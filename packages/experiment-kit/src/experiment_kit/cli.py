@@ -8,7 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -22,14 +22,15 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.writer import FileWriter
 
+from experiment_kit import run_files
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI, explain_absent_size
 from experiment_kit.app_files import SLOTS, flatten_row
 from experiment_kit.environment import search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.run import Run, config_hash
-from experiment_kit.run_files import is_whole_checkpoint, parse_step, read_mapping, write_atomically
 from experiment_kit.training import lightning_patches as patches
 from experiment_kit.training.callbacks import EpochTimer
 from experiment_kit.training.checkpoints import explain_failure
@@ -89,7 +90,7 @@ def execute_subcommand(cli: AppCLI) -> Trainer | None:
             if fitting:
                 score_and_write_result(cli, time.perf_counter() - began)
         if cli.subcommand == "predict":
-            write_atomically(run.folder / "predictions.pt", partial(torch.save, outputs))
+            run_files.write_atomically(run.folder / "predictions.pt", partial(torch.save, outputs))
             print(f"wrote {run.folder}/predictions.pt")
     return cli.trainer
 
@@ -122,7 +123,7 @@ def find_start_checkpoint(run: Run, given: Any, fitting: bool, start: Any = None
     if fitting and given == "best":
         raise UserError("ckpt_path best has weights alone: leave it out, to go on where it ended")
     path = None if given in (None, "best", "last") else given
-    if path and not is_whole_checkpoint(Path(path), resumable=fitting):
+    if path and not run_files.is_whole_checkpoint(Path(path), resumable=fitting):
         remedy = ", with more than weights: give a step=N.ckpt to go on from" * fitting
         raise UserError(f"ckpt_path {path} is not a whole checkpoint{remedy}")
     if path and (not fitting or run.has_result):
@@ -137,7 +138,7 @@ def find_start_checkpoint(run: Run, given: Any, fitting: bool, start: Any = None
             raise UserError(f"{run.folder} starts from a checkpoint: name it by --ckpt_path")
         return path
     if fitting:
-        print(f"resuming {run.folder} from step {parse_step(found)}", flush=True)
+        print(f"resuming {run.folder} from step {run_files.parse_step(found)}", flush=True)
     return str(found)
 
 
@@ -146,7 +147,7 @@ def copy_last_state(app: AppSpec, source: Run, run: Run, config: Mapping[str, An
     step = source.find_latest_step()
     if source.hash == run.hash or step is None or run.find_latest_step() is not None:
         return
-    shorter = read_mapping(source.folder / "config.yaml", "", yaml.safe_load) or {}
+    shorter = run_files.read_mapping(source.folder / "config.yaml", "", yaml.safe_load) or {}
     is_edited = app.find_run(shorter).hash != source.hash
     reason = "its config.yaml was edited" if is_edited else explain_difference(shorter, config)
     path = source.find_newest_checkpoint() if source.has_result else None
@@ -156,9 +157,12 @@ def copy_last_state(app: AppSpec, source: Run, run: Run, config: Mapping[str, An
     if reason := reason or "it averaged its weights, or ended within an epoch" * is_apart:
         print(f"{run.folder} starts from nothing, not from {source.folder}: {reason}")
         return
-    with suppress(FileNotFoundError):  # first, so that other data is found
-        shutil.copy(source.folder / "data.json", run.folder)
-    shutil.copytree(source.checkpoint_folder, run.checkpoint_folder)
+    # first the record, so that other data is found, and the curves, without HPARAMS
+    for path in [*source.folder.glob("data.json"), *source.folder.glob("events.out.*[0-9]")]:
+        shutil.copy(path, run.folder)
+    copy = partial(shutil.copytree, source.checkpoint_folder, dirs_exist_ok=True)
+    with convert_user_errors(shutil.Error, prefix=f"cannot copy {source.checkpoint_folder}: "):
+        run_files.write_folder_once(run.checkpoint_folder, copy, is_whole=lambda _: False)
     print(f"{run.folder} starts from step {step} of {source.folder}")
 
 
@@ -173,8 +177,10 @@ def explain_difference(shorter: Mapping[str, Any], longer: Mapping[str, Any]) ->
     if name != "ConstantSchedule" or 0 < schedule.get("init_args", {}).get("warmup", 0) < 1:
         return f"the learning rates of {name} depend on the length"
     unbound = (None, -1)
-    pairs = [*zip(*ends, strict=True)][:2]
-    is_longer = all(b in unbound or (a not in unbound and a <= b) for a, b in pairs)
+    *pairs, (limit, _) = zip(*ends, strict=True)
+    if limit or any((a or 0) > (b or 0) for a, b in pairs[2:]):
+        return "it had a time limit, or a longer minimum"
+    is_longer = all(b in unbound or (a not in unbound and a <= b) for a, b in pairs[:2])
     return "" if is_longer else "it is shorter"
 
 
@@ -279,6 +285,7 @@ def log_hyperparameters(
             logger.log_hyperparams(dict(parameters))
             continue
         # not by Lightning, which would add a point to the metric's curve
+        writer = FileWriter(logger.log_dir, filename_suffix=".hparams")
         for summary in hparams({**parameters, **tested}, {monitor: 0.0}):
-            logger.experiment._get_file_writer().add_summary(summary)
-        logger.experiment.close()
+            writer.add_summary(summary)
+        writer.close()

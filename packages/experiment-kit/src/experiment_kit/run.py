@@ -170,7 +170,7 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Hold the run against other processes; remove the partial files of a killed one."""
         with run_files.hold_lock(self.folder / "lock"):
-            for path in self.folder.rglob(".*.part"):
+            for path in filter(Path.is_file, self.folder.rglob(".*.part")):
                 path.unlink(missing_ok=True)
             yield
 

@@ -10,13 +10,11 @@ import torch
 from torch.utils._pytree import tree_map
 
 STEPS = ("input", "attention", "residual", "norm", "mlp_residual", "mlp")
-_TABLE_WIDTH = 80  # columns
 _SCALARS = (
     *("hfc_lfc", "hfc_share", "token_cosine", "signed_token_cosine", "effective_rank"),
     *("high_frequency_norm", "trimmed_hfc_lfc", "trimmed_token_cosine"),
     *("largest_channel_share", "largest_token_norm", "outlier_tokens"),
 )
-_MAX_LEVERAGE = 10  # rows of the table of leverage
 
 
 @dataclass(frozen=True)
@@ -191,7 +189,7 @@ class Diagnosis:
         rows = [
             f"{x.mechanism[:18]:18}{names[x.stack, x.layer]:>6}  "
             f"{x.coefficient[:12]:12}{x.log_hfc_lfc:>14.3g}{x.token_cosine:>12.3g}"
-            for x in (self.leverage or [])[:_MAX_LEVERAGE]
+            for x in (self.leverage or [])[:10]
         ]
         title = "Leverage on the last layer, at identity (no claim about accuracy)"
         head = f"{'mechanism':18} layer  {'coefficient':12} d log HFC/LFC    d cosine"
@@ -246,7 +244,7 @@ def _format_table(layers: list[LayerDiagnosis]) -> list[str]:
         if title not in _PAGE_ONLY:
             columns.append([title, *(text for _, text in cells)])
     widths = [max(map(len, column)) for column in columns]
-    widest = _TABLE_WIDTH - (sum(widths) - widths[1] + len(widths))  # a space behind each column
+    widest = 80 - (sum(widths) - widths[1] + len(widths))  # a space behind each column
     columns[1][1:] = [x if len(x) <= widest else "…" + x[1 - widest :] for x in columns[1][1:]]
     widths[1] = max(map(len, columns[1]))
     return [

@@ -114,7 +114,8 @@ def classify_smoothing(depth: Depth) -> Kind:
 def _limit_cosine(depth: Depth) -> float:
     """Return the cosine of over-smoothed tokens, a little more than that of an input that is."""
     first = depth.cosines[0]
-    return first + SMALL_RISE if first >= OVER_SMOOTHED_COSINE else OVER_SMOOTHED_COSINE
+    rise = min(SMALL_RISE, max((1 - first) / 2, 1e-5))  # more than rounding errors
+    return first + rise if first >= OVER_SMOOTHED_COSINE else OVER_SMOOTHED_COSINE
 
 
 def write_verdict(layers: list[LayerDiagnosis], reason: str = "") -> str:
@@ -144,7 +145,7 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
     onset = _name_onset(layers, depth, kind)
     if kind == "borderline":
-        limit = f"token cosine holds the limit, {_limit_cosine(depth):.2g}"
+        limit = f"token cosine holds the limit, {_limit_cosine(depth):.3g}"
         if not depth.cosine.holds(_limit_cosine(depth)):
             limit = f"factor of HFC/LFC holds the limit, {SMOOTHED_FACTOR}"
         onset = f"The interval of its {limit}: more samples may decide."

@@ -24,7 +24,7 @@ _MAP_FUNCTIONS = {
     *("dropout", "mul", "div", "add", "sub", "masked_fill", "where", "nan_to_num", "relu", "exp"),
     *("conv2d", "linear", "batch_norm", "layer_norm", "instance_norm", "normalize", "softmax"),
     *("pad", "getitem", "split", "cat", "softplus", "sigmoid", "square", "pow", "tanh", "cos"),
-    *("clamp", "clamp_min", "log_softmax"),
+    *("clamp", "clamp_min", "log_softmax", "setitem"),
 }
 _MAX_STEPS = 24  # between the values and the product of queries and keys
 
@@ -126,19 +126,23 @@ def _read_product(node: Node, name: str) -> AttentionCall | None:
 
 def _find_keys(node: Node) -> tuple[Node, bool] | None:
     """Return the keys whose product with queries a map comes from, and `may_pad`, or None."""
-    path: list[Node] = []
-    for _ in range(_MAX_STEPS):
-        path.append(node)
+    paths = [[node]]
+    while paths:
+        node = (path := paths.pop())[-1]
         if node.name in PRODUCTS or node.name == "baddbmm":
             operands = node.list_terms()[-2:]
             if len(operands) == 2 and not any(x.is_constant for x in operands):
                 others = {x for made in path for x in made.parents} - {*path, *operands}
                 masks = [x for x in others if not x.descends_from({node})]  # not a topk of logits
                 return operands[1], _find_padding(masks, path[0].shape[0])
+        if len(path) == _MAX_STEPS or node.name not in (*_MAP_FUNCTIONS, *PRODUCTS):
+            continue
         known = [parent for parent in node.parents if not parent.is_constant]
-        if not known or (node.name not in _MAP_FUNCTIONS and node.name not in PRODUCTS):
-            return None
-        node = max(known, key=lambda parent: (parent.numel, -parent.index))
+        known.sort(key=lambda parent: (parent.numel, -parent.index))
+        names = {made.name for made in path}
+        # a bias of queries may be older than their product with keys; the values are not the map's
+        is_map = "softmax" in names and names.isdisjoint(("linear", *PRODUCTS))
+        paths += [[*path, parent] for parent in known[0 if is_map else -1 :]]
     return None
 
 

@@ -194,7 +194,7 @@ def _describe_attention(model: nn.Module) -> str:
         return "SelfAttention takes its mechanisms when it is made, by filter=, kernel= and tokens="
     found = find_unknown_attention(model)
     if not found:
-        return "no other module is named as attention: pass where=, the class of one with a map"
+        return "no other module is named as attention: if one has a map, pass where=, its class"
     listed = ", ".join(_describe(name, module) for name, module in list(found.items())[:3])
     for module in found.values():
         if has_square_map(module) is None:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -38,6 +38,7 @@ class Layer:
     module: nn.Module
     steps: dict[str, Node] = field(default_factory=dict)
     changes: list[Sum] = field(default_factory=list)
+    batch: int = 0  # input samples, where tokens of one change their places between layers
     final: Node | None = None
     projection: Projection | None = None
     stack: str = "model"
@@ -76,13 +77,13 @@ class Layer:
 
     @property
     def has_map(self) -> bool:
-        """Return True if the rows of its map are the tokens.
+        """Return True if the rows and columns of its map are the tokens.
 
         Windows may add padding, less than as many tokens along each side of an image. A class
         token or registers may be added or left out.
         """
-        if "input" not in self.steps:
-            return True
+        if "input" not in self.steps or not self.call.is_square:
+            return self.call.is_square
         samples, tokens = self.num_samples, self.num_tokens
         rows = samples * self.call.shape[-1]
         if len(self.tokens.shape) < stream.MIN_TOKEN_AXES:  # the nodes of all graphs
@@ -106,7 +107,9 @@ class Layer:
             node, x = self.tokens, x.reshape(self.tokens.shape)
         if node.axes[0] == 1:
             return x.transpose(0, 1)
-        return x.flatten(2).mT if node.axes[1] == 1 else x.flatten(1, -2)
+        x = x.flatten(2).mT if node.axes[1] == 1 else x.flatten(1, -2)
+        parts = node.shape[0] // gcd(node.shape[0], self.batch)  # each input sample has so many
+        return x.reshape(len(x) // parts, -1, x.shape[-1])
 
     def list_nodes(self, is_full: bool) -> Iterator[Node]:
         """Yield the nodes whose values the measures need."""
@@ -136,7 +139,8 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
     layers: list[Layer] = []
     all_sums = [made for sums, _ in planned for made in sums]
     first = {made.attention[0]: made for made in reversed(all_sums) if made.attention}
-    owners = {first[layer.call] for _, found in planned for layer in found if layer.has_map}
+    # the keys of a pyramid are fewer than its tokens
+    owners = {first[x.call] for _, y in planned for x in y if x.has_map or not x.call.is_square}
     if owners:  # drop streams inside of other functions, and those that a map only feeds
         planned = [(sums, found) for sums, found in planned if owners.intersection(sums)]
     streams = [sums for sums, _ in planned]
@@ -228,6 +232,8 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
         _plan_layer(model, graph, sums, slice(*pair), end)
         for pair in zip(bounds, ends, strict=False)
     ]
+    for layer in layers if any(map(stream.is_rearranged, sums[1:])) else ():
+        layer.batch = graph.calls[0].inputs[0].shape[:1].numel()
     end.axes = sums[-1].node.axes
     if layers and end not in (sums[-1].node, *layers[-1].steps.values()):
         layers[-1].final = end
@@ -281,7 +287,7 @@ def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
 
 def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]:
     """Return the axes of samples and of channels in the tokens of a stream."""
-    shape, N, given = node.shape, call.shape[-1], graph.calls[0].inputs[0].shape
+    shape, N, given = node.shape, call.shape[-2], graph.calls[0].inputs[0].shape
     if len(shape) > stream.MIN_TOKEN_AXES:
         return 0, 1 if stream.has_channels_first(node) else -1
     # there may be as many images as tokens of a window
@@ -293,7 +299,9 @@ def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]
         return 0, 1 if shape[-1] == N != shape[-2] and fits else -1
     around = [made.module for made in graph.calls if made.name in call.node.modules]
     is_first = any(getattr(module, "batch_first", True) is False for module in around)
-    return int(shape[1] != N or is_first), -1
+    # the map of a chunk, such as Mamba-2's, has not as many samples
+    has_samples = any(size % shape[1] == 0 for size in call.shape[:-2])
+    return int(has_samples and (shape[1] != N or is_first)), -1
 
 
 def _plan_module(model: nn.Module, graph: Graph, call: AttentionCall) -> Layer:

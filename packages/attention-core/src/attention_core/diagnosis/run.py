@@ -86,7 +86,7 @@ class PlannedRun:
     def find_masks(self, mask: Tensor | None) -> list[Tensor | None]:
         """Return the mask of valid tokens (B, N) of each layer's map, None for one without."""
         layers = self.plan.layers
-        shapes = [(layer.num_samples, layer.call.shape[-1]) for layer in layers]
+        shapes = [(layer.num_samples, layer.call.shape[-2]) for layer in layers]
         if not isinstance(mask, Tensor | None):
             raise TypeError(f"diagnose.mask must be a tensor, got {type(mask).__name__}")
         if mask is not None and (
@@ -140,9 +140,9 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
     plan = plan_layers(model, graph, calls)
     if not any(layer.has_map for layer in plan.layers):
         raise ValueError(
-            f"the attention maps of {type(model).__name__} are of channels or of other parts than "
-            "tokens, and smoothness is measured between tokens (graphs of several sizes: diagnose "
-            "one at a time)"
+            f"the attention maps of {type(model).__name__} are of channels, of blocks, or of more "
+            "tokens than a stream has (joint attention), and smoothness is measured between the "
+            "tokens of one (graphs of several sizes: diagnose one at a time)"
         )
     for call in calls:
         if call.filter is not None:

@@ -31,6 +31,7 @@ _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "avg_pool1d", "avg_pool2d")
 _CHANNELS_FIRST = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
 _LINEAR = ("linear", "linear_dynamic", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
+_MOVES = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis")
 MIN_TOKEN_AXES = 3  # (B, N, D)
 
 
@@ -40,8 +41,8 @@ class Sum:
 
     `before` is the sum that the stream comes from, None for the first one; `is_normed` says that a
     norm lies between the two. `calls` are the attention calls of the branches, and `attention` is
-    the first square one of the stream's own tokens, with its branch. A norm counts as a sum without
-    branches where changes are measured.
+    the first of the stream's own tokens onto as many keys or fewer, with its branch. A norm counts
+    as a sum without branches where changes are measured.
     """
 
     node: Node
@@ -105,7 +106,7 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         first, stop = min(element.index for element in elements), {*elements, *calls}
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
-        squares: list[tuple[AttentionCall, Node]] = []
+        known: list[tuple[AttentionCall, Node]] = []
         for part in _split_branch(branch, elements):
             inside = [x for x in part.iterate_ancestors(first, stop) if x not in elements]
             made.inner |= {found[x] for x in inside if x in found}
@@ -115,9 +116,9 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
             made.branches.setdefault(kind, []).append(part)
             made.calls += held
             if kind == "attention":
-                squares += [(call, part) for call in held if call.is_square]
-        fits = [pair for pair in squares if pair[0].shape[-1] in node.shape[:-1]]
-        made.attention = next(iter(fits or squares), None)  # not that of Mamba-2's chunks
+                known += [(call, part) for call in held if call.shape[-2] >= call.shape[-1] > 1]
+        fits = [pair for pair in known if pair[0].shape[-2] in node.shape[1:-1]]
+        made.attention = next(iter(fits or known), None)  # not that of Mamba-2's chunks
         return _join_parallel(made, found)
     return None
 
@@ -156,6 +157,13 @@ def trace_stream(node: Node) -> list[Node]:
     while (parent := _find_carrier(path[-1])) is not None:
         path.append(parent)
     return path
+
+
+def is_rearranged(made: Sum) -> bool:
+    """Return True if other tokens make a sample of a sum than before, as frames and then places."""
+    path = trace_stream(made.carried)
+    is_cut = any(node.shape[0] != made.node.shape[0] for node in path)
+    return is_cut and any(node.name in _MOVES and len(node.shape) > MIN_TOKEN_AXES for node in path)
 
 
 def _find_carrier(node: Node) -> Node | None:

@@ -105,11 +105,8 @@ def _list_nodes(layers: Sequence[Layer], selected: Sequence[int]) -> Iterator[No
 
 def _list_places(layer: Layer) -> list[Node]:
     """Return the nodes that a mechanism may change: a map's result, a projection's, and sums."""
-    return [layer.call.node, *(layer.projection or ())[1:], *_list_sums(layer)]
-
-
-def _list_sums(layer: Layer) -> list[Node]:
-    return [change.node for change in layer.changes if change.branches]
+    sums = [change.node for change in layer.changes if change.branches]
+    return [layer.call.node, *(layer.projection or ())[1:], *sums]
 
 
 def _differentiate(
@@ -163,7 +160,8 @@ def _find_places(
         raise ValueError("it would leak future tokens")
     shape = (layer.num_samples, layer.num_heads, *call.shape[-2:])
     is_sum = isinstance(make(1), ContraNorm)
-    for node in _list_sums(layer) if is_sum else (layer.projection or ())[1:]:
+    sums = [change.node for change in layer.changes if change.branches]
+    for node in sums if is_sum else (layer.projection or ())[1:]:
         rows, tokens = partial(arrange_rows, shape=shape), partial(layer.arrange_tokens, node)
         arrange: Callable[[Any], Any] = tokens if is_sum else rows
         x = arrange(node.value)

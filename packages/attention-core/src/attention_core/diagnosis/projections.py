@@ -92,8 +92,13 @@ def read_projections(
     """
     if found is None or call.values is None:
         return None
+    node = call.node
     if call.kind == TORCH:
-        return _read_torch(call.node, call.values, shape)
+        own, packed = node.kwargs.get("v_proj_weight"), node.read_argument(5, "in_proj_weight")
+        V = packed.value.chunk(3)[2] if own is None else own.value
+        W = node.read_argument(11, "out_proj_weight").value
+        x, y = (t.value.transpose(0, 1) for t in (call.values, node))
+        return ProjectedTokens(V.detach(), W.detach(), shape[1], x, y)
     (x, own, V), (z, y, W) = (_read_linear(node, shape) for node in found)
     v, heads = (_move_heads(node.value, shape) for node in (call.values, call.node))
     if x is None or own is None or z is None or y is None or v is None or heads is None:
@@ -110,14 +115,6 @@ def read_projections(
     groups = len(V) * shape[1] // heads.shape[-1]  # their heads have the channels of each map
     V = V.reshape(groups, -1, V.shape[1]).repeat_interleave(shape[1] // groups, 0).flatten(0, 1)
     return ProjectedTokens(V, W, shape[1], x, y)
-
-
-def _read_torch(node: Node, values: Node, shape: _Shape) -> ProjectedTokens:
-    packed, own = node.read_argument(5, "in_proj_weight"), node.kwargs.get("v_proj_weight")
-    V: Tensor = packed.value.chunk(3)[2] if own is None else own.value
-    W = node.read_argument(11, "out_proj_weight").value
-    x, y = (t.transpose(0, 1) for t in (values.value, node.value))
-    return ProjectedTokens(V.detach(), W.detach(), shape[1], x, y)
 
 
 def _read_linear(node: Node, shape: _Shape) -> tuple[Tensor | None, Tensor | None, Tensor]:

@@ -13,8 +13,6 @@ OUTLIER_CHANNEL = 100.0
 OUTLIER_TOKEN = 5.0
 _FEW_CHANNELS, _FEW_TOKENS = 10, 5  # at most one in so many is an outlier
 _LITTLE = 1e-30
-
-
 Outliers = tuple[Tensor, Tensor]  # channels (D,) and tokens (B, N) as booleans
 
 

@@ -13,15 +13,11 @@ from attention_core.diagnosis.report import Diagnosis
 class SmoothingCallback(transformers.TrainerCallback):
     """Diagnose the model at each evaluation of a Trainer, and log it beside the metrics.
 
-    The batch is the first samples of the evaluation data. `smoothing/<measure>/layer_<i>` has the
+    The batch is the first `samples` of the evaluation data. `smoothing/<measure>/layer_<i>` has the
     token cosine and HFC/LFC after each layer, `embedding` those of the first input. `reports` keeps
     the report of each step.
 
         trainer.add_callback(SmoothingCallback(trainer))
-
-    Args:
-        trainer: the Trainer whose `log` writes the measures
-        samples: the largest number of samples
     """
 
     def __init__(self, trainer: transformers.Trainer, samples: int = 8) -> None:

@@ -37,9 +37,7 @@ def draw_changes(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
 def plot_diagnosis(diagnosis: Any, theme: str = "light", width: float = 9.6) -> Figure:
     """Plot a diagnosis, or what its `to_dict` returns, in six panels and the colors of a theme.
 
-    They are HFC/LFC and cosine by depth with the limits of the verdict, the change by each step,
-    the response of the maps, the singular values of the tokens, and the shares of dominating
-    eigenvalues. Layers count from 0; in bars, those of a decoder follow its encoder.
+    Layers count from 0; in bars, those of a decoder follow its encoder.
     """
     content = diagnosis if isinstance(diagnosis, Mapping) else diagnosis.to_dict()
     layers = content["layers"]
@@ -112,8 +110,7 @@ def _draw_responses(axis: Axes, layers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_singular_values(axis: Axes, depth: Sequence[Mapping[str, Any]]) -> None:
-    values = [tokens["singular_values"] for tokens in depth]
-    shown = [[v / s[0] for v in s] for s in values if s and s[0]]
+    shown = [[v / s[0] for v in s] for x in depth if (s := x["singular_values"]) and s[0]]
     _draw_shades(axis, shown, from_one=True)
     axis.set(title="singular values of the tokens", ylabel="value / largest")
     if shown:

@@ -82,11 +82,10 @@ def dft_response(H: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _transform_valid(H: Tensor, valid: Tensor) -> Tensor:
-    size = H.shape[-1]
     if not valid.any():
         return H.new_zeros(H.shape[:-1])
     gains = dft_response(H[..., valid, :][..., valid])
-    place = torch.arange(size, device=H.device) * gains.shape[-1] / size
+    place = torch.arange(H.shape[-1], device=H.device) * gains.shape[-1] / H.shape[-1]
     below = place.long()
     above = (below + 1) % gains.shape[-1]  # frequencies are periodic
     return torch.lerp(gains[..., below], gains[..., above], (place - below).to(gains))

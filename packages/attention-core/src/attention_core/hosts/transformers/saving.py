@@ -194,7 +194,7 @@ def _read_json(path: str, name: str, hub: dict[str, Any]) -> dict[str, Any]:
 def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
     """Fill what is attached with its weights in the files of a model."""
     names = {*_read_json(path, INDEX, hub).get("weight_map", {}).values()} or {WEIGHTS}
-    saved: dict[str, Tensor] = {}
+    saved, base = dict[str, Tensor](), f"{model.base_model_prefix}."
     for name in sorted(names):
         with safe_open(cached_file(path, name, **hub), "pt") as tensors:
             keys = [key for key in tensors.keys() if re.search(ATTACHED, key)]  # noqa: SIM118
@@ -202,16 +202,12 @@ def _load_weights(model: Any, path: str, hub: dict[str, Any]) -> None:
     for name, weight in model.state_dict().items():
         if not re.search(ATTACHED, name):
             continue
-        key = next((key for key in _list_saved_names(model, name, weight) if key in saved), None)
+        (written,) = revert_weight_conversion(model, {name: weight})
+        # the file is that of a model with a head, or of its base model
+        forms = [x for k in (name, written) for x in (k, k.removeprefix(base), base + k)]
+        key = next((key for key in forms if key in saved), None)
         if key is None:
             raise ValueError(f"{path} has no weights for {name}")
         fill_tensor(weight, saved.pop(key), name, path)
     if saved:
         raise ValueError(f"{path} has weights that its config does not describe: {min(saved)}")
-
-
-def _list_saved_names(model: Any, name: str, weight: Tensor) -> list[str]:
-    """Return the names of a weight in a file of a model with a head, or of its base model."""
-    (written,) = revert_weight_conversion(model, {name: weight})
-    base = f"{model.base_model_prefix}."
-    return [form for key in (name, written) for form in (key, key.removeprefix(base), base + key)]

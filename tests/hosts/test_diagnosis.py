@@ -492,9 +492,11 @@ RT_DETR |= {"decoder_layers": 2, "num_queries": 5, "num_denoising": 0}
 
 
 @pytest.mark.parametrize(("build", "batch", "expected"), [
-    # the map of Mamba-2's chunks is the first of each layer, and has sums of its own
-    (lambda: hf.FalconH1ForCausalLM(hf.FalconH1Config(**FALCON)),
+    # the map of Mamba-2's chunks is the first of each layer, and has sums and lengths of its own
+    (lambda: hf.FalconH1ForCausalLM(hf.FalconH1Config(**FALCON, mamba_chunk_size=2)),
      {"input_ids": torch.arange(24).view(2, 12)}, [("model", "self_attn")] * 2),
+    (lambda: hf.PvtV2Model(hf.PvtV2Config(image_size=64, depths=[1] * 4)),  # with pooled keys
+     {"pixel_values": torch.rand(2, 3, 64, 64)}, [("model", "attention")] * 4),
     # queries that start at 0 have no tokens before the first cross-attention
     (lambda: hf.DetrModel(hf.DetrConfig(**DETR, backbone_config=hf.ResNetConfig(**BACKBONE))),
      {"pixel_values": torch.rand(2, 3, 64, 64)},
@@ -504,4 +506,5 @@ RT_DETR |= {"decoder_layers": 2, "num_queries": 5, "num_denoising": 0}
 ])  # fmt: skip
 def test_layers_are_those_of_the_stream_of_tokens(build, batch, expected):
     report = diagnose(build().eval(), batch, mechanisms=[])
+    assert report.num_samples == 2
     assert [(x.stack, x.name.rpartition(".")[2]) for x in report.layers] == expected

@@ -218,6 +218,10 @@ STYLES = {
     "a sum in a branch": lambda b, x: x + b.mlp(x - b.attn(x)).relu(),
     "neighbours": lambda b, x: b.norm(x + b.mlp(x).relu()) + b.norm(x + b.attn(x)),
     "a constant behind a norm": lambda b, x: b.norm((y := x + b.shift) + b.attn(y)),
+    "a bias of queries": lambda b, x: x + (b.mlp(x) + x @ x.mT).softmax(-1) @ x,
+    "axes in turn": lambda b, x: (
+        ((y := x.reshape(B * 3, -1, DIM)) + b.attn(y)).view(B, 3, -1, DIM).transpose(1, 2)
+        .reshape(x.shape)),
     "nodes": lambda b, x: (y := x.flatten(0, -2)) + b.attn(y.view(B, -1, DIM)).flatten(0, 1),
 }  # fmt: skip
 
@@ -269,6 +273,7 @@ def test_changes_of_branches_that_are_added_together_sum_to_that_of_the_tokens(s
 def test_tokens_that_are_alike_at_the_input_over_smooth_where_they_rise():
     x = make_tokens() + 4
     assert "does not over-smooth" in diagnose(make_idle_blocks(0.0), x[:1]).verdict
-    assert "over-smooths" in diagnose(pass_values(Stack(), 1.0), x).verdict
+    for batch in (x, x[:1] + 9):
+        assert "over-smooths" in diagnose(pass_values(Stack(), 1.0), batch).verdict
     report = diagnose(pass_values(Stack(), 1.0), x[:, :1].expand(-1, N, -1))  # rounding errors
     assert "HFC/LFC times 1.00)" in report.verdict

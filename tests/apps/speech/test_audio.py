@@ -51,6 +51,12 @@ def strip_table(mp3: bytes) -> bytes:
     return mp3[next(itertools.islice(iterate_frames(mp3), 1, None)).start :]
 
 
+def wrap_mp3(mp3: bytes) -> bytes:
+    form = struct.pack("<IHHIIHHHHIHHH", 30, 0x55, 1, 16000, 4000, 1, 0, 12, 1, 2, 144, 1, 0)
+    content = b"RIFF" + bytes(4) + b"WAVEfmt " + form + b"data" + bytes(4) + mp3
+    return put(content, "<I", RIFF=50 + len(mp3), data=len(mp3))
+
+
 KINDS = ("WAV", "RF64", "W64", "FLAC", "AU", "CAF", "AIFF", "NIST")
 PCM = {kind: encode(kind, "PCM_16") for kind in KINDS}
 WAV, RF64, W64, FLAC, AU, CAF, AIFF, NIST = PCM.values()
@@ -70,6 +76,7 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
 } | {
     "WAV IMA_ADPCM, whose own length is that of its blocks": (IMA, 16272),
     "WAV IMA_ADPCM that tells its own length": (put(IMA, "<I", at48=N), N),
+    "WAV IMA_ADPCM of two channels": (encode("WAV", "IMA_ADPCM", np.ones((5001, 2)) / 9), 5085),
     "WAV that tells no length": (put(encode("WAV", "FLOAT", WAVE[:9]), "<I", at44=0), 9),
     "WAV that tells an old length": (put(encode("WAV", "FLOAT"), "<I", at44=N - 9), N),
     "WAV with samples behind its size": (put(WAV, "<I", data=N), LONGER),
@@ -78,6 +85,8 @@ STRANGE: dict[str, tuple[bytes, int | str]] = {
     "mp3 of constant rate": (encode_mp3(mode="CONSTANT"), N),
     "mp3 with tags": (ID3V2 + MP3 + ID3V1, N),
     "mp3 of a stream": (strip_table(MP3), 30 * 576 - 529),
+    "mp3 within WAV": (wrap_mp3(strip_table(MP3)), 30 * 576 - 529),
+    "mp3 within WAV, cut": (wrap_mp3(strip_table(MP3))[:-999], DAMAGED),
     "mp3, joined": (MP3 + MP3, 2 * N),
     "mp3, joined, with tags": ((ID3V2 + MP3 + ID3V1) * 3, 3 * N),
     "mp3, joined streams": (strip_table(MP3) * 2, 60 * 576 - 529),

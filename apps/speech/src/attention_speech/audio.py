@@ -37,7 +37,7 @@ _BEGINS = [re.compile(begin, re.DOTALL) for begin in (
 # a cut is noticed in these formats
 _FORMATS = ("WAV", "WAVEX", "RF64", "W64", "FLAC", "MP3", "OGG", "AIFF", "AU", "CAF", "VOC", "NIST",
             "RAW")  # fmt: skip
-_VERSION = 6  # the manifest's content; another version goes into another folder
+_VERSION = 7  # the manifest's content; another version goes into another folder
 # the format of an4's .raw files, which have no header
 _RAW = dict(format="RAW", subtype="PCM_16", endian="BIG", samplerate=SAMPLE_RATE, channels=1)
 
@@ -115,10 +115,11 @@ def _count_frames(file: Any) -> int:
     if cut := re.search(r"does not match value from 'ds64' chunk of (\d+)", notes):
         return int(cut[1])
     told = re.search(r"^fact : \d+\s+frames +: (\d+)", notes, re.MULTILINE)
-    has_blocks = not file.subtype.startswith(("PCM", "FLOAT", "DOUBLE", "ULAW", "ALAW"))
-    if told and has_blocks and 0 < int(told[1]) < file.frames < int(told[1]) + _MAX_BLOCK:
-        return int(told[1])
-    return file.frames
+    if not told or file.subtype.startswith(("PCM", "FLOAT", "DOUBLE", "ULAW", "ALAW")):
+        return file.frames
+    said = int(told[1])  # libsndfile itself divides that of stereo IMA ADPCM by the channels
+    is_told = 0 < said < file.frames < said + _MAX_BLOCK and said != file.frames // file.channels
+    return said if is_told else file.frames
 
 
 def _is_cut(file: Any) -> bool:
@@ -160,7 +161,9 @@ def _open_audio(path: str | Path) -> Iterator[Any]:
         files = [soundfile.SoundFile(source, **options)]
         if files[0].format not in _FORMATS:
             raise UnusableAudio(path, "no audio file of a known format")
-        if files[0].format == "MP3":
+        if files[0].subtype == "MPEG_LAYER_III":  # also within WAV
+            if _is_cut(files[0]):
+                raise UnusableAudio(path, "damaged or truncated audio")
             parts = split_mp3(Path(path).read_bytes())
             files = [soundfile.SoundFile(io.BytesIO(part)) for part in parts]
     except soundfile.LibsndfileError as error:
@@ -268,8 +271,7 @@ def build_manifest(
     """
 
     def write_utterances(new: Path) -> None:
-        content = json.dumps(_probe_files(name, audio, transcripts)) + "\n"
-        (new / "utterances.json").write_text(content)
+        (new / "utterances.json").write_text(json.dumps(_probe_files(name, audio, transcripts)))
 
     folder = CACHE_DIR / f"{name}-{_hash_inputs(audio, transcripts)}"
     path = make_cache(folder, write_utterances) / "utterances.json"

@@ -14,7 +14,7 @@ from experiment_kit.run_files import warn_once
 from attention_speech.audio import Transcript, Utterance, build_manifest
 from attention_speech.data.base import SUBFOLDERS, SpeechData
 
-_PART = re.compile(r"(?i)(start|end|stop|begin|offset|onset)([-_ ]?(time|sec|seconds|s|ms))?")
+_PART = re.compile(r"(?i)(\w+_)?(start|end|stop|begin|o(n|ff)set)([-_ ]?(time|m?s|sec\w*))?|t[01]")
 _SEED = 0  # draws the same splits for every run: the test set must not change
 
 

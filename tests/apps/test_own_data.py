@@ -27,7 +27,7 @@ def test_texts_of_a_csv_file(root: Path) -> None:
     for name in ("mine.csv", "other.csv"):
         (root / name).write_text(f"text,number,label\n{rows}")
     data = CsvText(file="mine.csv")
-    assert (data.num_labels, data.classes) == (2, ["bad", "good"])
+    assert (data.num_labels, data.label_names) == (2, ["bad", "good"])
     train, dev = data.read_split("train"), data.read_split("dev")
     assert (len(train), len(dev)) == (16, 4)
     assert not {e.text for e in train} & {e.text for e in dev}
@@ -78,18 +78,23 @@ def test_molecules_of_a_csv_file(root: Path, capsys) -> None:
         SmilesCSV(file="mine.csv").stores  # noqa: B018
     with pytest.raises(ValueError, match="a tenth of the molecules validates"):
         SmilesCSV(file="mine.csv", val_fraction=0.3).stores  # noqa: B018
+    for low, sentence in ((1, "all training targets are 1.0"), (0, "its targets are 0 and 1: th")):
+        rows = "".join(f"{'C' * n},{max(low, n % 2)}\n" for n in range(1, 21))
+        (root / "mine.csv").write_text(f"smiles,target\n{rows}")
+        assert SmilesCSV(file="mine.csv").stores
+        assert capsys.readouterr().err.startswith(f"warning: {root}/mine.csv: {sentence}")
 
 
 def test_recordings_of_a_csv_file(root: Path, capsys) -> None:
     for n in range(12):
         corpora.write_noise(root / f"mine/{n}.wav")
     rows = "".join(f'{n}.wav,"text\n{n}",1\n' for n in range(12))
-    (root / "mine/list.csv").write_text(f"file,text,Start_s\n{rows}")
+    (root / "mine/list.csv").write_text(f"file,text,part_Start_s\n{rows}")
     utterances = WavFolder(index="mine/list.csv").read_utterances()
     assert [len(utterances[split]) for split in ("train", "val", "test")] == [10, 1, 1]
     everyone = [one for split in utterances.values() for one in split]
     assert {one.name.removesuffix(".wav") for one in everyone} == set(map(str, range(12)))
-    assert "list.csv has Start_s, which is not read: recordings are" in capsys.readouterr().err
+    assert "list.csv has part_Start_s, which is not read: recordings" in capsys.readouterr().err
     assert all(one.text == f"text {one.name.removesuffix('.wav')}" for one in everyone)
     (root / "mine/list.csv").write_text("file,text\n0.wav,a\n")
     with pytest.raises(UserError, match=r"list.csv names 1 recordings: three splits take three"):

@@ -5,7 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
-from attention_graph.data.smiles_files import read_csv_rows, read_smi_rows
+from attention_graph.data import SmilesCSV
+from attention_graph.data.smiles_files import read_csv_rows
 from attention_nlp.data import CsvText, Devign, Glue, SuperGlue
 from attention_nlp.data.encoding import Example, encode_texts
 from attention_nlp.data.pretraining import read_text_files
@@ -67,8 +68,8 @@ LINES = {  # reader by name, file, content, reading
                    [("a.wav", "\u00e9"), ("b.wav", "B")]),
     "smiles_csv": (read_molecules, "a.csv", "smiles,y,name\nCC,1,\u00e9\nC,2,b\n",
                    [("CC", 1.0), ("C", 2.0)]),
-    "smi": (lambda path: [r.content for r in read_smi_rows(path) if r.content], "a.smi",
-            "CCO \u00e9\nC\n", ["CCO", "C"]),
+    "smi": (lambda path: SmilesCSV().read_files([path])[0], "a.smi", "CCO \u00e9\nC\n",
+            ["CCO", "C"]),
     "sst2": (read_examples(Glue, "sst2"), "SST-2/train.tsv", "sentence\tlabel\n\u00e9 a\t1\nb\t0\n",
              [("\u00e9 a", None, 1), ("b", None, 0)]),
     "cb": (read_examples(SuperGlue, "cb"), "CB/train.jsonl",
@@ -141,7 +142,7 @@ STRANGE = [  # reader, content, its reading or sentence
     ("wav_folder", "file,text\nc.wav,a\n", "index.csv, line 2: c.wav does not exist"),
     ("wav_folder", "file,text\na.wav,a\n../data/a.wav,b\n", "line 3: ../data/a.wav is named twice"),
     ("smiles_csv", 'y, smiles\n\n1e0,"CC" \n2\n3,C\n', [("CC", 1.0), ("", 2.0), ("C", 3.0)]),
-    ("smi", "", "a.smi is empty"),
+    ("smi", "", "a.smi has no SMILES"),
     ("sst2", "sentence \tlabel\nNA\t1\t\n\"So\ta\n", "the label 'a' is none of 0, 1"),
     ("sst2", "sentence\tlabel\n\"So\u2028\x85\t1\t \n", [('"So\u2028\x85', None, 1)]),
     ("sst2", "sentence\tlabel\na\t1\tb\n", "line 2: 3 cells, not 2: a tab within a text cuts it"),
@@ -223,17 +224,20 @@ def test_texts_of_linked_folders_and_upper_case_are_read_others_counted(tmp_path
 
 
 def test_texts_without_a_token_and_classes_that_are_one_or_numbers(tmp_path, capsys) -> None:
-    for count in (10, 12):  # half stars up to 5, and up to 6
-        rows = [f"a,{n / 2}\n" for n in range(count)] * 2
+    for count, mark in ((10, ".."), (12, ".,")):  # half stars up to 5, and up to 6
+        rows = [f'a,"{n / 2}"\n'.replace(*mark) for n in range(count)] * 2
         (tmp_path / "texts.csv").write_text("".join(["text,label\n", *rows]))
-        assert len(CsvText(data_dir=str(tmp_path)).classes) == count
-    (tmp_path / "texts.csv").write_text("text,label\n" + "a,x\nb,#N/A\n" * 2 + "a,Total\n")
-    assert CsvText(data_dir=str(tmp_path)).num_labels == 3
-    warned = ("label of texts.csv has numbers with decimals: each", "#N/A' (2 rows), 'Total' (1 r")
-    assert [*map(capsys.readouterr().err.count, warned)] == [1, 1]
+        assert len(CsvText(data_dir=str(tmp_path)).label_names) == count
+    (tmp_path / "texts.csv").write_text(
+        "text,label\n" + "a,x\nb,#N/A\nb,x|y\nc,[u; v]\n" * 2 + "a,Total\n"
+    )
+    assert CsvText(data_dir=str(tmp_path)).num_labels == 5
+    warned = ("label of texts.csv has numbers with decimals: each", "#N/A' (2 rows), 'Total' (1 r",
+              "has 'x|y': joint labels are a class")  # fmt: skip
+    assert [*map(capsys.readouterr().err.count, warned)] == [1, 1, 1]
     (tmp_path / "texts.csv").write_text("text,label\na,x\nb,x\n")
     with pytest.raises(UserError, match=r"texts.csv has one class, 'x': classification takes two"):
-        _ = CsvText(data_dir=str(tmp_path)).classes
+        _ = CsvText(data_dir=str(tmp_path)).label_names
     texts = [Example("a", None, 0), Example("", None, 0)]
     with pytest.raises(UserError, match="text 2 of 2 has no token"):  # GPT-2's adds none
         encode_texts(texts, train_tokenizer("gpt2", [], 261), 8)

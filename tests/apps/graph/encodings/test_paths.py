@@ -37,6 +37,8 @@ def test_a_bond_of_a_node_to_itself_is_no_step(variant) -> None:
     same = (find_paths(3, bonds, variant) for bonds in (plain, plain + loop))
     for one, other in zip(*same, strict=True):
         np.testing.assert_array_equal(one, other)
+    for none in (torch.tensor([]), torch.tensor([[], []])):
+        assert ShortestPaths(variant)(Data(edge_index=none, num_nodes=2)).step_pair.shape == (0,)
 
 
 def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
@@ -50,7 +52,7 @@ def test_the_number_of_sources_at_a_time_changes_nothing(monkeypatch) -> None:
 
 @pytest.mark.parametrize(("bonds", "nodes", "sentence"), [
     ([[0, 2, 0], [1, 1, 1]], 3, "a bond is twice in edge_index"),
-    ([[0, 5], [5, 0]], 2, "edge_index has node 5, and x 2 rows"),
+    ([[0, -1], [1, 0]], 2, "edge_index has node -1, and x 2 rows"),
     ([[0], [1]], 16384, "16383 nodes and 32767 directed bonds"),
 ])  # fmt: skip
 def test_unusable_graphs_are_refused(bonds, nodes, sentence) -> None:

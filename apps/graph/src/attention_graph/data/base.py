@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import torch
 from attention_core.checks import check_ints
+from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.datamodule import SplitDataModule, check_one_of
 from experiment_kit.errors import UserError
 from torch.utils.data import Dataset
@@ -15,7 +16,6 @@ from torch_geometric.data import Data
 from attention_graph.chemistry.features import featurize_ogb
 from attention_graph.data.graph_cache import EncodingOptions, MoleculeSource, encode_source
 from attention_graph.data.graph_store import GraphStore, UnpackedGraphs, encode_graphs
-from attention_graph.data.smiles_files import read_smi_rows
 from attention_graph.encodings.batch import collate_graphs
 from attention_graph.encodings.paths import MAX_NODES, Variant
 
@@ -76,16 +76,15 @@ class GraphData(SplitDataModule):
 
     def read_files(self, files: Sequence[Path]) -> tuple[list[str], list[Data]]:
         """Read a molecule from each line that is not blank, a SMILES up to the first space."""
-        rows = [(path, row) for path in files for row in read_smi_rows(path) if row.content]
+        rows = [(p, *x) for p in files for x in enumerate(read_text_lines(p), 1) if x[1].strip()]
         if not rows:
             raise UserError(f"{files[0]} has no SMILES")
-        names = [record.content for _, record in rows]
+        names = [line.split()[0] for *_, line in rows]
         packed = encode_graphs(enumerate(names), self._featurize_unlabeled, *self.encoding)
         for number, reason in packed["skipped"]:
-            path, record = rows[number]
+            path, line, _ = rows[number]
             hint = ": write one in a line, without header or target" * ("SMILES" in reason)
-            where = f"{path}, line {record.row + 1}"
-            raise UserError(f"{where}: {record.content!r:.60} has {reason}{hint}")
+            raise UserError(f"{path}, line {line}: {names[number]!r:.60} has {reason}{hint}")
         graphs = UnpackedGraphs(packed)
         return names, [graphs[number] for number in range(len(names))]
 

@@ -58,7 +58,11 @@ class CsvMolecules(GraphData):
         others = [split for split in ("val", "test") if split not in splits]
         splits |= split_by_tenths(splits["train"], others)
         y = splits["train"].targets
-        if np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64):
+        if not np.ptp(y):
+            warn_once(f"{first}: all training targets are {y[0]}")
+        elif {*y} <= {0, 1}:
+            warn_once(f"{first}: its targets are 0 and 1: these classes are learned as numbers")
+        elif np.spacing(np.abs(y).max()) > 1e-3 * y.std(dtype=np.float64):
             warn_once(f"{first}: float32 rounds its targets: subtract a constant from them")
         return splits
 

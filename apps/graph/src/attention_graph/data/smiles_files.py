@@ -1,11 +1,10 @@
-"""Files of SMILES, read as streams: columns of a csv, or one a line; plain or gzipped."""
+"""Csv files of SMILES, read as streams, plain or gzipped."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
-from experiment_kit.data.csv_files import read_csv_cells, read_text_lines
-from experiment_kit.errors import UserError
+from experiment_kit.data.csv_files import read_csv_cells
 from torch_geometric.data import Data
 
 from attention_graph.chemistry.features import featurize_ogb
@@ -20,16 +19,6 @@ def read_csv_rows(path: Path, smiles: Sequence[str], target: Sequence[str]) -> I
     """
     for row, (_, cells) in enumerate(read_csv_cells(path, (smiles, target), allow_empty=True)):
         yield Record(row, (cells[0], _parse_number(cells[1])), len(cells[0]))
-
-
-def read_smi_rows(path: Path) -> Iterator[Record]:
-    """Yield the SMILES of each line, up to the first space; raises UserError for an empty file."""
-    row = -1
-    for row, line in enumerate(read_text_lines(path)):
-        text = next(iter(line.split()), "")
-        yield Record(row, text, len(text))
-    if row < 0:
-        raise UserError(f"{path} is empty")
 
 
 def featurize_row(content: tuple[str, float]) -> Data:

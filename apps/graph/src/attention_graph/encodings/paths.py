@@ -180,12 +180,14 @@ class ShortestPaths(BaseTransform):
 
     def forward(self, data: Data) -> Data:
         """Write the attributes into the graph."""
+        if not data.edge_index.numel():  # torch.tensor([[], []]) is of floats
+            data.edge_index = torch.empty(2, 0, dtype=torch.long)
         bonds, num_nodes = data.edge_index.numpy(), data.num_nodes
         if num_nodes > MAX_NODES or bonds.shape[1] > _MAX_BONDS:
             text = f"{MAX_NODES} nodes and {_MAX_BONDS} directed bonds at most"
             raise ValueError(f"a graph may have {text}, got {num_nodes} and {bonds.shape[1]}")
-        if not np.isin(bonds, np.arange(num_nodes)).all():
-            raise ValueError(f"edge_index has node {bonds.max()}, and x {num_nodes} rows")
+        if len(wrong := np.setdiff1d(bonds, np.arange(num_nodes))):
+            raise ValueError(f"edge_index has node {wrong[0]}, and x {num_nodes} rows")
         if len(np.unique(bonds[0] * num_nodes + bonds[1])) < bonds.shape[1]:
             text = "torch_geometric.transforms.RemoveDuplicatedEdges drops the second"
             raise ValueError(f"a bond is twice in edge_index: {text}")

@@ -1,5 +1,6 @@
 """Own texts: csv files with a column of texts, perhaps of second texts, and a column of labels."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -73,7 +74,7 @@ class CsvText(LanguageData):
         return self._read_rows("train")
 
     @cached_property
-    def classes(self) -> list[str]:
+    def label_names(self) -> Sequence[str]:
         """The names of the classes."""
         counts = Counter(label for label, *_ in self.train_rows)
         if len(found := sorted(counts)) < 2:
@@ -81,20 +82,19 @@ class CsvText(LanguageData):
         if len(found) > max(20, len(self.train_rows) / 2):
             count = f"{len(found)} values in {len(self.train_rows)} rows"
             raise UserError(f"{self.file} has {count} of {self.columns[0]}: these are no classes")
-        missing = ("?", "NA", "N/A", "#N/A", "NaN", "nan", "<NA>", "NULL", "None")
+        missing = ("?", "-", "NA", "N/A", "#N/A", "NaN", "nan", "<NA>", "NULL", "None")
         if odd := [x for x in found if counts[x] == 1 or x in missing]:
             named = ", ".join(f"{x!r} ({counts[x]} rows)" for x in odd[:5])
             warn_once(f"{self.file} has classes {named}: if their labels are lost, remove the rows")
+        bare = {name.strip("[]"): name for name in found}
+        joint = [bare[x] for x in bare if bare.keys() & {*re.split(r"[,;|]\s*", x)} - {x}]
+        if joint:
+            warn_once(f"{self.file} has {joint[0]!r}: joint labels are a class of their own")
         with suppress(ValueError):  # half stars and 0.0 or 1.0 may be classes, many scores are not
-            if sum(not float(name).is_integer() for name in found) > 5:
+            if sum(not float(name.replace(",", ".")).is_integer() for name in found) > 5:
                 text = f"{self.columns[0]} of {self.file} has numbers with decimals"
                 warn_once(f"{text}: each of the {len(found)} is learned as a class, without order")
         return found
-
-    @property
-    def label_names(self) -> Sequence[str]:
-        """Return the names of the classes."""
-        return self.classes
 
     def read_split(self, split: str) -> Sequence[Example]:
         """Read the examples of `train` or `dev`."""
@@ -102,7 +102,7 @@ class CsvText(LanguageData):
         has_test = path != self.find_split("train")
         if has_test and split == "dev":
             rows = self._read_rows("dev")
-            if unseen := sorted({label for label, *_ in rows} - set(self.classes)):
+            if unseen := sorted({label for label, *_ in rows} - set(self.label_names)):
                 text = f"{path} has classes that {self.file} lacks: {', '.join(unseen)}"
                 raise UserError(f"{text}: data.test_file names another file, or move this one away")
             return self._make_examples(rows)
@@ -116,6 +116,6 @@ class CsvText(LanguageData):
         return [cells for _, cells in read_csv_cells(self.find_split(split), self.columns)]
 
     def _make_examples(self, rows: Sequence[Sequence[str]]) -> list[Example]:
-        numbers = {name: number for number, name in enumerate(self.classes)}
+        numbers = {name: number for number, name in enumerate(self.label_names)}
         return [Example(text, pair[0] if pair else None, numbers[label])
                 for label, text, *pair in rows]  # fmt: skip

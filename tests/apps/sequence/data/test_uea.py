@@ -93,8 +93,11 @@ def test_missing_values_and_features_that_are_constant_in_train_are_noted(tmp_pa
     (tmp_path / "X").mkdir()
     for split, last in (("TRAIN", "4,4,4"), ("TEST", "7,7,?")):
         (tmp_path / f"X/X_{split}.ts").write_text(f"{HEAD}1,?,?:{last}:a\n1,2,4:{last}:?\n")
-    (tmp_path / "X/X_VAL.ts").touch()
-    splits = UEA("X", data_dir=str(tmp_path), protocol="test").load_splits("test")
+    (tmp_path / "X/X_VAL.ts").write_text(f"{HEAD}1,2,3:a\n")
+    data = UEA("X", data_dir=str(tmp_path), protocol="test")
+    with pytest.raises(UserError, match=r"X_VAL.ts has series of 1 features, and X has 2"):
+        data.read_files([tmp_path / "X/X_VAL.ts"])
+    splits = data.load_splits("test")
     assert splits["test"].tensors[0][..., 1].unique().tolist() == [3]
     said, text = capsys.readouterr().err, "values are missing and interpolated"
     assert f"X_TRAIN.ts: 2 of 12 {text}\n" in said

@@ -234,11 +234,8 @@ class UEA(SequenceData):
             warn_once(f"{path} is not read: {text}")
         test = self._read_split("TEST")
         if self.train_split == "TEST":
-            print(
-                f"warning: {self.dataset_name} is trained on {test.path.name}, on which it is "
-                "tested (data.train_split): its score says nothing",
-                file=sys.stderr,
-            )
+            text = f"{self.dataset_name} is trained on {test.path.name}, on which it is tested"
+            warn_once(f"{text} (data.train_split): its score says nothing")
         if unseen := sorted(set(test.labels) - set(train.labels)):
             raise UserError(f"{test.path} has labels that TRAIN does not: {', '.join(unseen)}")
         self._check_features(test)

@@ -35,7 +35,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGENET_100 = Path(__file__).with_name("imagenet_100.txt")
 _SPLIT = re.compile(
     r"(?:\w+?[-_ ])??"
-    r"(?:(?P<train>train(?:ing|[-_ ]?val)?)|(?P<val>val(?:id(?:ation)?)?|dev)|"
+    r"(?:(?P<train>train(?:ing|[-_ ]?val)?)|(?P<val>val(?:id(?:at(?:e|ion))?)?|dev)|"
     r"(?P<test>test(?:ing|s)?)|(?P<eval>eval(?:uation)?))"
     r"(?:[-_. ]?(?:set|data|images?|x?\d+)|[.]x)?",  # ImageNet-100 of Kaggle has train.X1 and val.X
     re.IGNORECASE,
@@ -242,9 +242,9 @@ class ImageFolder(ImageFolders):
         if "" not in splits and len(splits) > 1:
             text = "and no train with a folder for each class"
             raise UserError(f"{root} has {format_names(names)} {text}")
-        for name in names:
-            if any(map(_guess_split, list_visible_folders(root / name))):
-                raise UserError(f"{root / name} is split: put its classes into {root}/train, test")
+        if split := [x for x in names if any(map(_guess_split, list_visible_folders(root / x)))]:
+            hint = f"put its classes in {root}/train, test" if names[1:] else "name it: data.folder"
+            raise UserError(f"{root / split[0]} is split: {hint}")
         return {"train": root}
 
     def list_data_files(self) -> Sequence[Path]:

@@ -7,7 +7,7 @@ import torch
 from attention_graph.data import SmilesCSV
 from attention_nlp.data import Corpus, CsvText, Glue, SuperGlue
 from attention_nlp.tasks import Classification, Regression
-from attention_sequence.data import UEA, ListOps
+from attention_sequence.data import ListOps
 from attention_sequence.module import SequenceClassifier, compute_cross_entropy, split_batch
 from attention_speech.data import WavFolder
 from experiment_kit.errors import UserError
@@ -40,14 +40,19 @@ def test_texts_of_a_csv_file(root: Path) -> None:
 
 def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None:
     header = "text,label,set_id,partition,kfold,Usage,is_valid,isTest,data_split\n"
-    for name in ("train", "test", "train-valid2", "latest"):
-        (root / f"{name}.csv").write_text(header + "a,x\nb,y\n" * 2)
+    unread = ["train-valid2.csv", "train2.csv", "test_data.csv", "Testset.jsonl", "validation.tsv"]
+    parts = ["train-00000-of-2.csv", "train-00001-of-2.csv", "a_part1.csv", "a_part_12.csv"]
+    for name in ("train.csv", "test.csv", "latest.csv", *unread, *parts):
+        (root / name).write_text(header + "a,x\nb,y\n" * 2)
     data = CsvText(file="train.csv")
     assert len(data.read_split("dev")) == len(data.read_split("train")) == 4
     assert data.list_data_files() == [root / "train.csv", root / "test.csv"]
     said = capsys.readouterr().err
     assert said.count("column partition, kfold, Usage, is_valid, isTest, data_split,") == 2
-    assert said.count("train-valid2.csv is not read") == said.count("not read: files") == 1
+    assert [*map(said.count, unread)] == [1] * said.count("is not read: one train.csv") == [1] * 5
+    for name in parts:
+        with pytest.raises(UserError, match="are parts of one table: join them"):
+            CsvText(file=name).read_split("dev")
 
 
 def test_batches_of_own_modules() -> None:
@@ -105,7 +110,8 @@ def test_recordings_of_a_csv_file(root: Path, capsys) -> None:
     ("Train.csv DEV.csv Test.csv", "target", [10, 10, 10]),
     ("a_train.csv a_dev.csv", "y", [8, 1, 1]),
     ("my_train.csv my_valid.csv", "target", [9, 10, 1]),
-    ("strain.csv stest.csv train-test.csv", "target", [8, 1, 1]),
+    ("mytrain.csv mytest.csv train-test.csv", "target", [9, 1, 10]),
+    ("training_set.csv testing-data.csv testy_set.csv", "target", [9, 1, 10]),
 ])  # fmt: skip
 def test_splits_beside_a_train_csv_are_read(names, target, sizes, root: Path, capsys) -> None:
     first, *others = names.split()
@@ -136,13 +142,14 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) 
     assert (names, len(split)) == (["one\ttwo", "three\tfour"], 2)
     assert data.label_names == ["bad", "good"]
     (root / "named.txt").write_text("one\ttwo\nthree\n")
-    with pytest.raises(UserError, match=r"named.txt, line 2: csv_text takes 2 texts in a line"):
-        data.read_files([root / "named.txt"])
+    single = CsvText(file="mine.csv", architecture="gpt2")  # whose tokens have the spaces
+    for count, reader in ((2, data), (1, single)):
+        with pytest.raises(UserError, match=rf"named.txt, line {count}: csv_text takes {count} te"):
+            reader.read_files([root / "named.txt"])
     for name in ("mine.csv", "mine.TSV.gz", "mine.ndjson"):
         with pytest.raises(UserError, match=f"{name} may have a header or labels: write a .txt"):
             data.read_files([root / name])
     (root / "named.txt").write_text("a b\n  a b \n")
-    single = CsvText(file="mine.csv", architecture="gpt2")  # whose tokens have the spaces
     assert len({str(item) for item in single.read_files([root / "named.txt"])[1]}) == 1
     assert Glue("rte").label_names == ("entailment", "not_entailment")
     assert SuperGlue("boolq").label_names == ["False", "True"]
@@ -153,10 +160,3 @@ def test_lines_of_a_file_are_pairs_where_the_data_has_pairs(root: Path, capsys) 
 def test_data_without_an_answer_for_a_file_says_so(data, root: Path) -> None:
     with pytest.raises(UserError, match=f"a run on {data.dataset_name} predicts no files"):
         data.read_files([root])
-
-
-def test_series_of_other_features_are_refused(root: Path) -> None:
-    head = "@problemName mine\n@univariate true\n@equalLength true\n@classLabel false\n@data\n"
-    (root / "mine.ts").write_text(f"{head}1,2,3\n")
-    with pytest.raises(UserError, match=r"mine.ts has series of 1 features, and Japan.* has 12"):
-        UEA("JapaneseVowels").read_files([root / "mine.ts"])

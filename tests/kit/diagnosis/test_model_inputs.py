@@ -17,6 +17,7 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
     assert [image.size for image in images] == [(4, 5), (3, 5), (5, 5), (3, 5)]
     assert {image.mode for image in images} == {"RGB"}
     assert str(tmp_path) in sentence
+    assert [image.size[0] for image in find_samples([str(tmp_path)] * 2, "image", 2)[0]] == [4, 4]
     assert find_samples([str(tmp_path / "notes.txt")], "text", 2)[0] == ["one", "two"]
     assert find_samples([str(tmp_path)], "text", 9)[0] == ["one", "two", "th\u2028ree"]
 
@@ -26,14 +27,15 @@ def test_files_and_folders_are_read_in_the_order_of_names(tmp_path) -> None:
     ("a.txt", "image", "a.txt cannot be read: "),
     ("damaged.wav", "recording", "damaged.wav"),
     ("blank.txt", "text", "blank.txt holds no texts"),
+    ("a.jsonl", "text", "a.jsonl may have a header or labels: write a .txt"),
     ("none", "image", "none does not exist"),
     ("empty", "image", "empty is a folder without images"),
 ])  # fmt: skip
 def test_a_file_of_another_kind_is_refused(name, kind, sentence, tmp_path) -> None:
     make_image(0, 8).save(tmp_path / "a.png")
     (tmp_path / "empty").mkdir()
-    for file, content in {"a.txt": b"one", "damaged.wav": b"RIFF", "blank.txt": b"\n \n"}.items():
-        (tmp_path / file).write_bytes(content)
+    for file in ("a.txt", "a.jsonl", "damaged.wav", "blank.txt"):
+        (tmp_path / file).write_bytes(b"\n \n" if file == "blank.txt" else b"RIFF")
     with pytest.raises(UserError, match=sentence):
         find_samples([str(tmp_path / name)], kind, 8)
 

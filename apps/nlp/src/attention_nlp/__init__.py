@@ -5,6 +5,7 @@ from experiment_kit.app import AppSpec
 from attention_nlp.data import LanguageData
 from attention_nlp.data.docs import make_paragraphs
 from attention_nlp.data.downloads import DOWNLOADS
+from attention_nlp.data.files import read_samples
 from attention_nlp.module import LanguageModule
 
 __version__ = "0.1.0"
@@ -23,4 +24,5 @@ APP = AppSpec(
     score_last=True,
     downloads=DOWNLOADS,
     make_inputs=make_paragraphs,
+    read_input=read_samples,
 )

@@ -108,13 +108,11 @@ def _read_blocks(path: str | Path) -> Iterator[tuple[Tensor, int, int]]:
 def _count_frames(file: Any) -> int:
     """Return the frames that the header tells; libsndfile adds those that fill up a block."""
     if file.format == "NIST":
-        with Path(file.name).open("rb") as header:
-            count = re.search(rb"sample_count -i (\d+)", header.read(1024))
+        count = re.search(rb"sample_count -i (\d+)", Path(file.name).read_bytes()[:1024])
         return int(count[1]) if count else file.frames
-    notes = file.extra_info
-    if cut := re.search(r"does not match value from 'ds64' chunk of (\d+)", notes):
+    if cut := re.search(r"does not match value from 'ds64' chunk of (\d+)", file.extra_info):
         return int(cut[1])
-    told = re.search(r"^fact : \d+\s+frames +: (\d+)", notes, re.MULTILINE)
+    told = re.search(r"(?m)^fact : \d+\s+frames +: (\d+)", file.extra_info)
     if not told or file.subtype.startswith(("PCM", "FLOAT", "DOUBLE", "ULAW", "ALAW")):
         return file.frames
     said = int(told[1])  # libsndfile itself divides that of stereo IMA ADPCM by the channels
@@ -124,9 +122,9 @@ def _count_frames(file: Any) -> int:
 
 def _is_cut(file: Any) -> bool:
     """Return True where libsndfile noted that there is less than the header says."""
-    pattern = r"^ *(?:data|riff|SSND|Data Size) *: (\d+) \(should be (\d+)"
-    sizes = re.findall(pattern, file.extra_info, re.MULTILINE)
-    is_cut = any(int(there) < int(said) < _OPEN_SIZE for said, there in sizes)
+    pattern = r"(?m)^ *(?:data|riff|SSND|Data Size) *: (\d+) \(should be (\d+)"
+    sizes = (map(int, found) for found in re.findall(pattern, file.extra_info))
+    is_cut = any(there < said < _OPEN_SIZE for said, there in sizes)
     return is_cut or "truncated file" in file.extra_info
 
 

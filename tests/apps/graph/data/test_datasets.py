@@ -69,7 +69,7 @@ def test_zinc_as_arrays(workdir, capsys) -> None:
 
 
 def test_a_missing_zinc_is_reported(workdir, monkeypatch) -> None:
-    with pytest.raises(UserError, match=r"no ZINC/molecules .* or its folders graph/ .*data zinc"):
+    with pytest.raises(UserError, match=r"no ZINC/molecules .* or its folder graph/ .*data zinc"):
         load_zinc()
     write_zinc_arrays(workdir / "zinc/zinc12k.npz")
     with pytest.raises(UserError, match=r"no ZINC/molecules"):

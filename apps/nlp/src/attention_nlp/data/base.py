@@ -14,11 +14,10 @@ from transformers import PreTrainedTokenizerFast
 
 from attention_nlp import tokenizer as tokenizers
 from attention_nlp.data.encoding import SEPARATOR, Example, collate_texts, encode_texts
-from attention_nlp.data.files import Row, find_hub_table, load_hub_rows, read_lines, read_table
+from attention_nlp.data.files import Row, find_hub_table, load_hub_rows, read_samples, read_table
 from attention_nlp.models import checkpoints
 
 TOKENIZERS = Path("runs/tokenizers")
-_TABLES = (".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson")
 
 
 class LanguageData(datamodule.SplitDataModule):
@@ -237,17 +236,13 @@ class LanguageData(datamodule.SplitDataModule):
             return super().read_files(files)
         count, names, examples = self.count_fields(), [], []
         for path in files:
-            if path.name.lower().removesuffix(".gz").endswith(_TABLES):
-                between = ", with a tab between its texts" * (count > 1)
-                raise UserError(f"{path} may have a header or labels: write a .txt file with one "
-                                f"sample a line, without quotes around it{between}")  # fmt: skip
-            for number, line in enumerate(read_lines(path), 1):
+            for number, line in enumerate(read_samples(path), 1):
                 if not line.strip():
                     continue
-                fields = [field.strip() for field in (line.split("\t") if count > 1 else [line])]
+                fields = [field.strip() for field in line.strip().split("\t")]
                 if len(fields) != count or not all(fields):
-                    raise UserError(f"{path}, line {number}: {self.dataset_name} takes {count} "
-                                    f"texts in a line, with a tab between")  # fmt: skip
+                    text = f"{self.dataset_name} takes {count} texts in a line, with a tab between"
+                    raise UserError(f"{path}, line {number}: {text}, not {len(fields)}")
                 *first, last = fields
                 names.append(line)
                 text, pair = (SEPARATOR.join(first), last) if first else (last, None)

@@ -17,6 +17,7 @@ REVISIONS = {  # commits of data sets on the hub; those that are not known here 
     "Salesforce/wikitext": "b08601e04326c79dfdd32d625aee71d232d685c3",
     "aps/super_glue": "3de24cf8022e94f4ee4b9d55a6f539891524d646",
 }
+_TABLES = (".csv", ".tsv", ".tab", ".json", ".jsonl", ".ndjson")
 Row = Mapping[Any, Any]  # by column name, or by column number
 T = TypeVar("T")
 
@@ -27,6 +28,14 @@ def read_lines(path: Path) -> Iterator[str]:
         text = line.rstrip("\r\n")
         # a file without LF has the line ends of old Macs
         yield from [text] if number or line.endswith("\n") else text.split("\r")
+
+
+def read_samples(path: Path) -> list[str]:
+    """Return the lines of a file of texts; raises UserError for one with other columns."""
+    if path.name.lower().removesuffix(".gz").endswith(_TABLES):
+        raise UserError(f"{path} may have a header or labels: write a .txt file with one sample a "
+                        "line, without quotes around it, and tabs within a pair")  # fmt: skip
+    return [*read_lines(path)]
 
 
 def read_table(path: Path, columns: Sequence[Any] = ()) -> Iterator[Row]:

@@ -14,8 +14,9 @@ from typing import Any, AnyStr
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.run_files import warn_once
 
-_SEPARATORS = {";": "';'", "\t": "tabs", "|": "'|'"}  # in place of commas
 _EVAL = "(test|val|valid|validation|dev|eval)"
+_SET = "[-_ ]?(?:set|data)?"
+_TABLE = r"\.(csv|tsv|jsonl?|parquet|xlsx?)(\.gz)?"
 _SPLITS = rf"(data|train)?_?split|(train|sub|test)?_?set|partition|.*fold|usage|is_?(train|{_EVAL})"
 Columns = Sequence[str | Sequence[str]]  # a column may have several names
 
@@ -82,20 +83,26 @@ def check_width(cells: Sequence[AnyStr], names: Sequence[object], where: str, hi
 
 
 def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
-    """Find the csv files of val and test that a folder has beside one that is called train."""
-    ends = map(re.escape, re.split(r"(?i)(?<![a-z])train(?![a-z])", path.name, maxsplit=1))
-    other = "(?i:(?P<test>test)|(?P<val>dev|val(?:id(?:ation)?)?))".join(ends)
-    held_out = rf"({re.escape(path.stem)}[-_. ])?{_EVAL}\d*\.csv(\.gz)?"
+    """Find the csv files of val and test beside one called train; UserError for a part of one."""
+    ends = map(re.escape, re.split(rf"(?i)train(?:ing)?{_SET}(?![a-z])", path.name, maxsplit=1))
+    other = rf"(?i:(?P<test>test(?:ing)?)|(?P<val>dev|val(?:id(?:ation)?)?)){_SET}".join(ends)
+    # names by Spark, and of shards on the hub
+    names = re.split(r"(?i)(?<=part)[\W_]?\d+|\d+(?=-of-)", path.name)
+    part = r"[\W_]?\d+".join(map(re.escape, names))
+    held_out = rf"({re.escape(path.stem)}[-_. ])?(train|{_EVAL})(ing)?{_SET}\d*{_TABLE}"
     found = {"train": path}
-    for file in sorted(path.parent.iterdir()):
-        if (match := re.fullmatch(other, file.name)) and match.lastgroup:
+    for file in sorted({*path.parent.iterdir()} - {path}):
+        if re.fullmatch(part, file.name):
+            raise UserError(f"{path} and {file} are parts of one table: join them")
+        split = match.lastgroup if (match := re.fullmatch(other, file.name)) else None
+        if split and split not in found:
             try:  # Kaggle's test sets have no targets
                 next(read_csv_cells(file, columns))
-                found[match.lastgroup] = file
+                found[split] = file
             except UserError as error:
                 warn_once(f"{error}: {file.name} is not read")
-        elif match is None and re.fullmatch(held_out, file.name, re.IGNORECASE):
-            warn_once(f"{file} is not read: files named train.csv and test.csv are, as splits")
+        elif split or re.fullmatch(held_out, file.name, re.IGNORECASE):
+            warn_once(f"{file} is not read: one train.csv, dev.csv and test.csv are, as splits")
     return found
 
 
@@ -131,7 +138,7 @@ def _find_column(path: Path, names: Sequence[str], column: str | Sequence[str]) 
     missing = " or ".join(map(repr, wanted)) + " (data.*_column names it)" * (len(wanted) == 1)
     if found:
         raise UserError(f"{path} has {names.count(found)} columns {found!r}: rename one")
-    for mark, name in _SEPARATORS.items():
+    for mark, name in {";": "';'", "\t": "tabs", "|": "'|'"}.items():
         if len(names) == 1 and mark in names[0]:
             raise UserError(f"{path} is separated by {name}: save it with commas")
     if names[0].startswith(("{", "[{")):

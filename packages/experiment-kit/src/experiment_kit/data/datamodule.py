@@ -206,9 +206,8 @@ def find_dataset(
     paths = (root / f"{subfolder}{name}" for name in names for subfolder in subfolders)
     if found := next((path for path in paths if is_dataset(path)), None):
         return found
-    within = ", ".join(subfolder for subfolder in subfolders if subfolder)
-    where = f"DATA_DIR {root} or its folders {within}" if within else f"DATA_DIR {root}"
-    raise UserError(f"no {first} in {where} ({hint})")
+    within = "".join(f" or its folder {subfolder}" for subfolder in subfolders if subfolder)
+    raise UserError(f"no {first} in DATA_DIR {root}{within} ({hint})")
 
 
 def split_stratified(
@@ -226,6 +225,5 @@ def split_stratified(
         held_out.append(members[:count])
     val = np.sort(np.concatenate(held_out))
     if not len(val):
-        text = f"no class of the {len(labels)}"
-        raise UserError(f"{text} samples has two: none can be held out for validation")
+        raise UserError(f"no class has two of the {len(labels)} samples: none can validate")
     return np.setdiff1d(np.arange(len(labels)), val), val

@@ -123,7 +123,6 @@ def read_cifar_file(path: Path, labels: int, num_classes: int) -> tuple[np.ndarr
     rows = data.reshape(-1, record)
     classes = rows[:, labels - 1].astype(np.int64)
     if classes.max() >= num_classes:
-        row = int(classes.argmax())
-        text = f"{path}: record {row} has label"
-        raise UserError(f"{text} {classes[row]}, not 0 to {num_classes - 1}")
+        text = f"{path}: record {classes.argmax()} has label {classes.max()}"
+        raise UserError(f"{text}, not 0 to {num_classes - 1}")
     return rows[:, labels:].reshape(-1, 3, 1024), classes

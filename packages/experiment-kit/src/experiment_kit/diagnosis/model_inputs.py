@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from experiment_kit.data.csv_files import read_text_lines
 from experiment_kit.data.folders import list_visible_files
 from experiment_kit.data.image_files import IMAGE_SUFFIXES, load_image, note_frames
 from experiment_kit.errors import UserError
@@ -18,8 +17,9 @@ Kind = Literal["image", "text", "recording"]
 _SUFFIXES = {
     "image": IMAGE_SUFFIXES,
     "text": (".txt",),
-    "recording": (".flac", ".mp3", ".ogg", ".wav"),
-}
+    "recording": (".aif", ".aiff", ".au", ".caf", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".sph",
+                  ".w64", ".wav"),
+}  # fmt: skip
 _APPS = {"text": "nlp", "recording": "speech"}  # that make samples of a kind
 _MADE: dict[str, str] = {
     "image": "The images are drawn noise with the 1/f spectrum of natural images.",
@@ -35,26 +35,21 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
         made = app.make_inputs(count) if app else [*map(make_image, range(count))]
         return made, _MADE[kind]
     samples: list[Any] = []
-    files = find_input_files(paths, kind)
+    files = find_input_files(paths, kind, count)
     for file in files:
-        if kind == "image":
-            samples.append(load_image(file))
-        elif kind == "recording":
-            samples.append(app.read_input(file))
-        else:
-            lines = (line.rstrip("\r\n") for line in read_text_lines(file, "\n"))
-            samples += [line for line in lines if line.strip()]
+        found: Any = app.read_input(file) if app else load_image(file)
+        samples += [line for line in found if line.strip()] if kind == "text" else [found]
         if len(samples) >= count:
             break
     if kind == "image":
         note_frames(files[: len(samples)])
     if not samples:
         raise UserError(f"--input={paths[0]} holds no {kind}s")
-    return samples[:count], f"The {kind}s are those of {', '.join(paths)}."
+    return samples[:count], f"The {kind}s are up to {count} of those of {', '.join(paths)}."
 
 
-def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
-    """List the files, and those in folders whose names are of a kind, in the order of names."""
+def find_input_files(paths: Sequence[str], kind: str, count: int) -> list[Path]:
+    """List the named files and those of a kind in folders; `count` of them if it is not 0."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not path.exists():
@@ -63,7 +58,9 @@ def find_input_files(paths: Sequence[str], kind: str = "") -> list[Path]:
         if path.is_dir() and not found:
             raise UserError(f"--input={path} is a folder without {kind or 'file'}s")
         files += found if path.is_dir() else [path]
-    return files
+    size = min(count or len(files), len(files))
+    # evenly apart, as files come class by class
+    return [files[number * len(files) // size] for number in range(size)]
 
 
 def make_image(seed: int, size: int = 256) -> Image.Image:

@@ -282,8 +282,7 @@ def load_model(
     kind, _, name = model.partition(":")
     if kind in ("run", "start") and name:
         load = load_best_epoch if kind == "run" else build_run
-        files = model_inputs.find_input_files(paths)
-        network, batches, note = load_run(name, files, samples, trust, load)
+        network, batches, note = load_run(name, paths, samples, trust, load)
         notes = [note]
     else:
         source = load_source(model, **options)
@@ -299,24 +298,24 @@ def load_model(
 
 def load_run(
     folder: str,
-    files: Sequence[Path],
-    samples: int | None,
+    paths: Sequence[str],
+    samples: int,
     trust: Sequence[str] | str = (),
     load: Callable[..., tuple[Any, Any]] = load_best_epoch,
 ) -> tuple[PredictStep, Iterator[tuple[tuple[Any, ...], Tensor | None]], str]:
     """Return the model of a finished run, its batches with their masks, and a sentence on both."""
     module, data = load(Path(folder), trust)
-    if files:
-        _, data.splits["named"] = data.read_files(list(files))
-        loader = data.eval_loader("named")
+    if paths:
+        _, data.splits["named"] = data.read_files(model_inputs.find_input_files(paths, "", samples))
+        batches = iter(data.eval_loader("named"))
     else:
         data.setup("validate")
-        loader = data.val_dataloader()
-    batches = iter(loader)
+        batches = iter(data.val_dataloader())
     first = next(batches)
-    what = ", ".join(map(str, files)) if files else "the run's validation data"
+    what = ", ".join(paths) or "its validation data"
+    size = f"up to {samples}" if samples else "all"
     weights = "tested weights" if load is load_best_epoch else "weights of the first step"
-    note = f"The model has the {weights} of {folder}; the batch is of {what}."
+    note = f"The model has the {weights} of {folder}; the batch is {size} of {what}."
     network = PredictStep(module.cpu(), first).eval()
     cropped = (crop_batch(x, samples) if samples else x for x in chain([first], batches))
     return network, ((tuple(x), module.token_mask(x)) for x in cropped), note

@@ -221,7 +221,7 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path, cap
     ("test/ val/", "photos has test, val and no train with a folder for each class"),
     ("train/1.jpg test/1.jpg", "photos has test, train and no train with a folder for each class"),
     ("seg_train/seg_train/ seg_test/", "seg_train has one class: name a folder of two or more"),
-    ("x/train/cat/1.jpg", "photos/x is split: name it: data.folder"),
+    ("x/train/cat/1.jpg", "photos/x is split: data.folder names it"),
     ("cat/train/1.jpg dog/train/1.jpg", "photos/cat is split: put its classes in .*/train"),
     ("images/1.jpg masks/1.jpg", "photos has images, masks, which are no classes: name"),
     ("x_images_part_1/1.jpg x_images_part_2/1.jpg", "_part_1, x_images_part_2, which are no cla"),

@@ -243,7 +243,7 @@ class ImageFolder(ImageFolders):
             text = "and no train with a folder for each class"
             raise UserError(f"{root} has {format_names(names)} {text}")
         if split := [x for x in names if any(map(_guess_split, list_visible_folders(root / x)))]:
-            hint = f"put its classes in {root}/train, test" if names[1:] else "name it: data.folder"
+            hint = f"put its classes in {root}/train, test" if names[1:] else "data.folder names it"
             raise UserError(f"{root / split[0]} is split: {hint}")
         return {"train": root}
 

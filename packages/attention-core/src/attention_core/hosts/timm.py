@@ -36,9 +36,8 @@ class FilteredAttention(Filtered, Attention):
         self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
     ) -> Tensor:
         """Attend as timm does, with the filter between the map and the values."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)  # (B, H, N, d)
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        q, k = self.q_norm(q), self.k_norm(k)  # (B, H, N, d)
         dropout = self.attn_drop.p if self.training else 0.0
         A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
         if self.kernel is not None:
@@ -63,7 +62,7 @@ class FilteredTalkingHeads(Filtered, TalkingHeadAttn):
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend as timm does, with the filter between the mixed map and the values."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         A: Any = _mix_heads(self.proj_w, _mix_heads(self.proj_l, q * self.scale @ k.mT).softmax(-1))
         rate = find_H_dropout(self, self.attn_drop.p)
         A = Host(A.__matmul__, like=v, dropout=rate) if rate else self.attn_drop(A)
@@ -81,9 +80,8 @@ class FilteredWindows(Filtered, WindowAttention):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Attend as timm does, with the filter between the map of each window and the values."""
-        qkv = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k, v = qkv.unbind(0)  # (B windows, H, N, d)
-        average = None
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        average = None  # q, k and v are (B windows, H, N, d)
         if mask is not None:
             allowed = (mask == 0).repeat(len(q) // len(mask), 1, 1).unsqueeze(1)
             average = partial(masked_mean, valid=allowed)

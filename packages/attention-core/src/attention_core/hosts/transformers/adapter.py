@@ -19,6 +19,7 @@ from attention_core.hosts.hook_points import (
 from attention_core.hosts.known_classes import TRANSFORMERS_CLASSES, KnownClass
 from attention_core.hosts.transformers.cache import CachedOperator, CachedRows
 from attention_core.hosts.transformers.interface import (
+    CALL,
     FILTERED,
     FILTERED_EAGER,
     filtered_implementation,
@@ -113,12 +114,11 @@ class FilteredInterface(Filtered):
                 kwargs["allowed"] = (mask == 0).repeat(repeats, 1, 1).unsqueeze(1)
         if self.kernel is None:
             return self.host_class.forward(self, *args, **kwargs)
-        # in a tuple, for the attention function: SigLIP and VideoMAE hand no other arguments on
-        self.kernel_tokens = (named["hidden_states"],)
+        CALL.tokens = named["hidden_states"]  # SigLIP and VideoMAE hand no other arguments on
         try:
             return self.host_class.forward(self, *args, **kwargs)
         finally:
-            del self.kernel_tokens
+            CALL.tokens = None
 
 
 class FilteredForming(FilteredForward):

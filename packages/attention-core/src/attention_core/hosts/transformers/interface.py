@@ -1,5 +1,6 @@
 """The attention function that transformers calls for filtered modules, and its registration."""
 
+import threading
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ except ModuleNotFoundError:  # before transformers 5, which passes output_attent
 FILTERED, FILTERED_EAGER = "filtered", "filtered_eager"
 # arguments of some models that change the map in a way that no filter supports
 UNSUPPORTED_ARGS = ("sinks", "indices", "block_indices", "cache")
+CALL = threading.local()  # the tokens of the module that runs, for its kernel
 
 
 def register_filtered_attention() -> None:
@@ -44,7 +46,7 @@ def filtered_implementation(implementation: str) -> str:
 
 
 def filtered_attention_forward(
-    module: Any,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -93,7 +95,7 @@ def filtered_attention_forward(
     mask, causal = _merge_masks(query, key, attention_mask, position_bias, causal)
     A: Any = Softmax(query, key, mask, causal, dropout, scaling, allowed)
     if kernel is not None:
-        A = apply_kernel(kernel, (query, key), module.kernel_tokens[0], mask, causal)
+        A = apply_kernel(kernel, (query, key), CALL.tokens, mask, causal)
     elif is_formed:
         A = FormedSoftmax(query, key, mask, causal, dropout, scaling, softcap=softcap, sinks=s_aux)
     if not is_plain or is_formed:

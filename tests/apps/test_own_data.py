@@ -22,7 +22,7 @@ def root(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_texts_of_a_csv_file(root: Path) -> None:
+def test_texts_of_a_csv_file(root: Path, monkeypatch) -> None:
     rows = "".join(f'"so {n}, so",{n},{"good" if n % 2 else "bad"}\n' for n in range(20))
     for name in ("mine.csv", "other.csv"):
         (root / name).write_text(f"text,number,label\n{rows}")
@@ -36,6 +36,8 @@ def test_texts_of_a_csv_file(root: Path) -> None:
     assert pairs.read_split("dev")[3] == ("so 3, so", "3", 1)
     with pytest.raises(UserError, match="leave it out"):
         CsvText(file="mine.csv", test_file="./mine.csv")
+    monkeypatch.delenv("DATA_DIR")  # an absolute path needs none
+    assert len(CsvText(file=str(root / "mine.csv")).read_split("dev")) == 4
 
 
 def test_own_splits_that_are_not_read_are_named_once(root: Path, capsys) -> None:

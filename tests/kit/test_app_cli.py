@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch.nn.functional as F
+import yaml
 from experiment_kit.app_cli import AppCLI, take_model
 from experiment_kit.cli import REFUSED, check_flags, explain_difference, run_app
 from experiment_kit.errors import UserError
@@ -57,7 +58,7 @@ def test_every_flag_of_lightnings_trainer_acts_or_is_refused(tmp_path) -> None:
         build_trainer(tmp_path, "--trainer.use_distributed_sampler=false")
 
 
-def test_what_a_user_adds_to_every_run(tmp_path) -> None:
+def test_what_a_user_adds_to_every_run(tmp_path, capsys) -> None:
     more = "--trainer.logger={class_path: CSVLogger, init_args: {save_dir: x}}"
     bar = ("--trainer.callbacks+=TQDMProgressBar", "--trainer.enable_progress_bar=true")
     given = build_trainer(tmp_path, more, *bar, f"--trainer.plugins={IO}")
@@ -77,6 +78,9 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     assert "data: '1e4'" in settings
     assert "pruning_fn: l1\n" in settings  # text where a function may stand
     assert "activation: torch.nn.functional.relu\n" in settings
+    with pytest.raises(SystemExit, match="0"):
+        run_app(APP, ["fit", *given, "--print_config"])
+    assert yaml.safe_load(capsys.readouterr().out)["trainer"]["max_epochs"] == 1
 
 
 @pytest.mark.parametrize(("args", "sentence"), [
@@ -84,6 +88,8 @@ def test_what_a_user_adds_to_every_run(tmp_path) -> None:
     (["fit"], "fit -c base -c data/"),
     (["fit", "--optimizer=SGD"], "--optimizer: the model has it: --model.optimizer=SGD"),
     (["fit", "--lr_scheduler.gamma=2"], "--lr_scheduler: the model has it: --model.schedule="),
+    (["fit", "--method=gfsa"], "--method: name it by -c method/NAME"),
+    (["fit", "--run.method", "gfsa"], "--run.method=gfsa is a name alone: set it by -c method/gf"),
     (["fit", "--model", "nowhere.Model"], "--model=nowhere.Model: No module named 'nowhere'"),
     (["fit", "--data=tests.kit.test_app_cli.Untested"], "Untested has no test_dataloader: a run"),
     (["test", *arguments("x")], "is not trained: run fit, name the folder of a run"),

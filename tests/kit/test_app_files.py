@@ -48,7 +48,7 @@ def test_a_name_and_a_file_of_its_settings_are_one_run(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(read_overlay("sequence", "method", "gfsa")))
     named = [str(path) if argument == "method/gfsa" else argument for argument in given]
-    runs = [AppCLI(APP, ["fit", *args]).run for args in (given, [*named, "--run.method=gfsa"])]
+    runs = [AppCLI(APP, ["fit", *args]).run for args in (given, named)]
     assert runs[0].folder == runs[1].folder
 
 

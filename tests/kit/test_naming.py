@@ -20,7 +20,6 @@ ROWS = ["--model.kernel.pin_theta0=false", "--model.kernel.basis=legendre"]  # i
     (["--model.filter=attention_core.filters.gfsa.GFSA"], "gfsa"),
     (["--model.filter=attention_core.GFSA", "--model.filter.K=5"], "GFSA-K5"),
     (["--model.filter={class_path: attention_core.GFSA, init_args: {K: 4}}"], "GFSA-K4"),
-    (["--model.filter=GFSA", "--run.method=plain"], "gfsa"),
     (["--model.filter=tests.kit.test_naming.Mine"], "Mine"),
     (["-c", "method/centered", "--model.filter=GFSA"], "gfsa"),
     (["-c", "method/gfsa", "--model.filter.K=5"], "GFSA-K5"),

@@ -24,7 +24,7 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from experiment_kit.app import AppSpec, hash_file
-from experiment_kit.app_files import find_config, list_apps, name_run, read_settings
+from experiment_kit.app_files import KINDS, find_config, list_apps, name_run, read_settings
 from experiment_kit.data.datamodule import SplitDataModule
 from experiment_kit.environment import describe_version, expand_home
 from experiment_kit.errors import UserError, convert_user_errors, find_own_line
@@ -40,6 +40,8 @@ _OPTIONS = {
     "optimizer": "the model has it: --model.optimizer=SGD --model.optimizer.lr=0.1",
     "lr_scheduler": "the model has it: --model.schedule=CosineSchedule",
     "files": "allpass predict RUN FILE... answers files",
+    "seed": "name it by --seed_everything=N",
+    **{kind: f"name it by -c {kind}/NAME" for kind in KINDS if kind != "data"},
 }
 
 
@@ -83,7 +85,8 @@ class AppCLI(LightningCLI):
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
         """Parse by the parser of the subcommand, and hide the result until the constructor ends."""
         name, *others = args or [""]
-        if given := self._subcommand_parsers.get(name):  # the other one checks each value again
+        given = self._subcommand_parsers.get(name)  # the other checks each value again, and prints
+        if given and not any(a.startswith("--print_config") for a in others):
             self.parsed = Namespace({"subcommand": name, name: given.parse_args(others)})
         else:
             self.parsed = parser.parse_args(args)
@@ -261,10 +264,15 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
     """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
     text = "\0".join(["", *expand_home(args)])
     # write the options that are read here in one of their two spellings
-    args = re.sub(r"(?<=\0)(-c|--config|--model|--trust)\0", r"\1=", text).split("\0")[1:]
+    read = r"(?<=\0)(-c|--config|--model|--trust|--run\.\w+)\0"
+    args = re.sub(read, r"\1=", text).split("\0")[1:]
     for name, remedy in _OPTIONS.items():
         if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
             raise UserError(f"--{name}: {remedy}")
+    labels = (a.removeprefix("--run.").partition("=") for a in args if a.startswith("--run."))
+    for kind, _, name in labels:
+        if find_config(app.package, f"{kind}/{name}"):
+            raise UserError(f"--run.{kind}={name} is a name alone: set it by -c {kind}/{name}")
     if args == ["fit"]:
         chosen = (find_config(app.package, "base") or {}).get("defaults", {})
         raise UserError(

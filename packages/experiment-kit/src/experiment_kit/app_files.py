@@ -24,6 +24,7 @@ SHARED = Path(__file__).parent / "configs"
 KIND_FILES = ("backbones", "methods", "recipes", "profiles", "protocols", "grids")
 NAMED = ("data", "backbone", "method", "profile", "protocol")  # kinds that name a run
 ROW = ("data", "backbone", "recipe", "method")  # kinds that the pattern of a row names
+KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 SLOTS = ("filter", "kernel", "tokens", "reparam")
 NETWORKS = ("backbone", "architecture", "network")  # arguments that name a network
 PLAIN = "attention_core.Plain"

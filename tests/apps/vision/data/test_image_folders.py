@@ -207,7 +207,7 @@ def test_links_to_folders_above_and_what_drives_add_are_no_classes(tmp_path, cap
     for place in ("photos", "photos/cat"):
         (tmp_path / place / "photos").symlink_to("..")  # by `ln -s` again
     (tmp_path / "photos/lost+found").mkdir()
-    data = ImageFolder(folder="photos", data_dir=str(tmp_path), image_size=8)
+    data = ImageFolder(folder=str(tmp_path / "photos"), image_size=8)
     assert data.label_names == ["cat", "dog", "freight_train", "images_1"]
     assert sum(len(images.labels) for images in data.read_images()) == 10
     assert "photos/test.txt is not read\n" in capsys.readouterr().err

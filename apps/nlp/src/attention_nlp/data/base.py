@@ -112,9 +112,9 @@ class LanguageData(datamodule.SplitDataModule):
 
     def require_folder(self, name: str, content: str = "it") -> Path:
         """Return the folder of local data; UserError if DATA_DIR is not set."""
-        if self.folder is None:
+        if self.folder is None and not Path(name).is_absolute():
             raise UserError(f"no {name}: set DATA_DIR to the folder that holds {content}")
-        return self.folder
+        return self.folder or Path("/")
 
     def find_file(self, folders: Sequence[str], names: Sequence[str], hint: str = "it") -> Path:
         """Find the first file with one of the names in one of the folders of DATA_DIR."""

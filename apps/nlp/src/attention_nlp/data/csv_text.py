@@ -56,7 +56,7 @@ class CsvText(LanguageData):
         name = self.test_file if split == "dev" and self.test_file else self.file
         path = self.require_folder(name) / name
         if not path.is_file():
-            raise UserError(f"no {name} in DATA_DIR {self.folder}: data.file names the csv file")
+            raise UserError(f"no {path}: below DATA_DIR, data.file names the csv file")
         if split == "train" or self.test_file:
             return path
         found = find_split_files(path, self.columns)

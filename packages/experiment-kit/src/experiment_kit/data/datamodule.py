@@ -200,14 +200,15 @@ def find_dataset(
 ) -> Path:
     """Return the first of the names that `is_dataset` in the data root or in its subfolders."""
     first, *_ = names = list(names)
-    root = find_data_root(data_dir)
+    is_absolute = Path(first).is_absolute()
+    root = Path("/") if is_absolute else find_data_root(data_dir)
     if root is None:
         raise UserError(f"no {first}: set DATA_DIR to the folder that contains it ({hint})")
     paths = (root / f"{subfolder}{name}" for name in names for subfolder in subfolders)
     if found := next((path for path in paths if is_dataset(path)), None):
         return found
     within = "".join(f" or its folder {subfolder}" for subfolder in subfolders if subfolder)
-    raise UserError(f"no {first} in DATA_DIR {root}{within} ({hint})")
+    raise UserError(f"no {first}{'' if is_absolute else f' in DATA_DIR {root}{within}'} ({hint})")
 
 
 def split_stratified(

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiment_kit import app_files
-from experiment_kit.app_files import PREFIX, match_rows
+from experiment_kit.app_files import KINDS, PREFIX, match_rows
 from experiment_kit.errors import UserError, check_name, suggest_name
 
-KINDS = ("backbone", "data", "recipe", "method", "profile", "protocol")
 NO_OVERLAY = {"profile": "paper", "protocol": "validation"}  # names that leave a kind out
 
 

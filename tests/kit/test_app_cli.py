@@ -35,6 +35,10 @@ REFUSALS = {
     "model_registry": "name", "use_distributed_sampler": False,
 }  # fmt: skip
 IO = "lightning.pytorch.plugins.io.TorchCheckpointIO"
+FILES = {
+    "seed": "data: {init_args: {seed: 7}}", "typo": "trainer: {max_epoch: 4}",
+    "null": "model: {filter: null}", "twice": "trainer: {}\ntrainer: {}",
+}  # fmt: skip
 ADDED = ("callbacks", "logger", "plugins")  # to those of every run
 
 
@@ -96,7 +100,17 @@ def test_what_a_user_adds_to_every_run(tmp_path, capsys) -> None:
     (["test", "nowhere"], "nowhere is no folder of a run"),
     (["fit", "--model=torch.nn.Linear"], "model: "),
     (["fit", "-c", "metod/plain"], "no such config (did you mean method/plain"),
-    (["fit", *arguments("x", "--trainer.max_epoch=3")], "(did you mean trainer.max_epochs"),
+    (["fit", *arguments("x", "--trainer.max_epoch=3")], "(did you mean --trainer.max_epochs"),
+    (["fit", *arguments("x", "trainer.max_epochs=3")], "(did you mean --trainer.max_epochs"),
+    *((["fit", *arguments("x"), "-c", f"{name}.yaml"], sentence) for name, sentence in (
+        ("typo", "typo.yaml: trainer.max_epoch is no option (did you mean trainer.max_epochs"),
+        ("null", "model.filter: null is no filter; that of plain attention is attention_core.Pl"),
+        ("twice", "twice.yaml: trainer stands twice"), ("seed", "seed: seed_everything sets"))),
+    (["fit", *arguments("x", "--model.filter=null")], "model.filter: null is no filter; that of"),
+    (["fit", *arguments("x", "--model.filter=AGF")], "a kernel is for --model.kernel"),
+    (["fit", *arguments("x", "--model.filter=tests.kit.tiny.Clasifier")], "mean Classifier?"),
+    (["fit", *arguments("x", "--model.optimizer.lr=1,5e-3")], "lr: Expected a <class 'float'>."),
+    (["-c", "base", "fit"], "write a command, then a config or a run: attention-tiny fit -c"),
     (["fit", *arguments("x", "--model.filter=GFSA", "--model.filter.k=3")],
      "Option 'k' is not accepted: --model.filter.help=CLASS lists those that are"),
     (["fit", *arguments("x", "--trainer.logger=CSVLogger", "--trainer.logger.path=x")],
@@ -106,14 +120,14 @@ def test_what_a_user_adds_to_every_run(tmp_path, capsys) -> None:
     (["fit", *arguments("x", "--model.filter=gfsaa")], "path string: gfsaa (did you mean GFSA?)"),
     (["fit", *arguments("x", "--trainer.precision=bf16-mixd")], "(did you mean bf16-mixed"),
     (["fit", *arguments("x", "--data.seed=7")], "--data.seed: --seed_everything sets it"),
-    (["fit", *arguments("x"), "-c", "seed.yaml"], "data.init_args.seed: seed_everything sets"),
     (["fit", *arguments("x", "--data.init_args.dim", "3")], "--data.dim: --model.dim sets it"),
     (["fit", *arguments("x", "--ckpt_path=best")], "ckpt_path best has weights alone"),
     (["fit", *arguments("x", "--trainer.strategy=ddp_fork")], "forked return no scores"),
 ])  # fmt: skip
 def test_a_mistake_is_a_sentence_with_its_remedy(args, sentence, tmp_path, monkeypatch, read_error):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "seed.yaml").write_text("data: {init_args: {seed: 7}}")
+    for name, text in FILES.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
     assert sentence in read_error(run_app, APP, args)
 
 

@@ -58,5 +58,9 @@ def test_arguments_are_prepared_for_the_parser(given, prepared) -> None:
 def test_an_unknown_option_is_named_with_those_there_are() -> None:
     with pytest.raises(UserError, match=r"'--outt' \(did you mean --out.*allowed: --files, --help"):
         prepare_arguments(predict, ["a", "--outt=3"])
+    with pytest.raises(UserError, match=r"'out' \(did you mean --out\?"):
+        prepare_arguments(predict, ["a", "out=3"])
+    with pytest.raises(UserError, match=r"max_epochs=3 or .* attention-<app> fit has the others"):
+        prepare_arguments(load_command("config"), ["vision", "--lr=1"])
     with pytest.raises(UserError, match=r"did you mean compare.*allowed: train, table"):
         load_command("comparee")

@@ -19,7 +19,7 @@ from tests.kit.tiny import APP, DIM, LENGTH, Classifier, arguments
 
 
 def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
-    options = ("--model.filter=GFSA", "--model.filter.K=2", "--model.layers=1:")
+    options = ("--model.filter=GFSA", "--model.filter.K=2", "--model.layers=1")
     options += ("--spectral.every_n_steps=2",)
     run_app(APP, ["fit", *arguments(tmp_path, *options)])
     run = find_run(tmp_path)
@@ -27,7 +27,7 @@ def test_the_config_contains_every_argument_with_its_default(tmp_path) -> None:
     model = config["model"]
     assert model["optimizer"]["class_path"] == "torch.optim.RAdam"
     assert (model["weight_decay"], model["decay_norm_and_bias"]) == (0.05, False)
-    assert (model["layers"], model["kernel"], model["schedule"]) == ("1:", None, None)
+    assert (model["layers"], model["kernel"], model["schedule"]) == ("1", None, None)
     assert model["filter"]["class_path"] == "attention_core.GFSA"
     assert set(config["data"]["init_args"]) == {
         *("dataset_name", "data_dir", "protocol", "batch_size", "num_workers", "seed"),

@@ -68,7 +68,7 @@ def load_command(name: str) -> Callable[..., Any]:
 
 
 def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> list[str]:
-    """Put options with a dot into `--args`, FILE... and a,b into lists; `--flag` is `--flag=true`.
+    """Put options with a dot and `-c` into `--args`, a,b into lists; `--flag` is `--flag=true`.
 
     >>> def train(app, methods=(), dry_run=False, args=""): ...
     >>> prepare_arguments(train, ["nlp", "--method=plain,gfsa", "--dry_run", "--model.filter.K=5"])
@@ -80,8 +80,8 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     flags = {f"--{name}" for name, default in parameters.items() if default is False}
     given: list[str] = []
     for argument in environment.expand_home(arguments):  # `--name value` becomes `--name=value`
-        is_value = not re.match(r"-[a-zA-Z-]", argument)
-        is_name = bool(given) and re.fullmatch(r"--[\w.]+\+?", given[-1])
+        is_value = not re.match(r"-[a-zA-Z-]", argument) or given[-1:] == ["--args"]
+        is_name = bool(given) and re.fullmatch(r"-c|--[\w.]+\+?", given[-1])
         if is_value and is_name and (given[-1] not in flags or argument in VALUES):
             given[-1] += f"={argument}"
         else:
@@ -92,14 +92,20 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     lists = r"^--(methods|seeds|rows|columns)=([^\[].*)"
     given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
     given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python
-    own = [a for a in given if "args" in parameters and re.match(r"--\w+(\.\w+)+\+?=", a)]
+    of_app = r"(-c|--config|--\w+(\.\w+)+\+?)="
+    own = [a for a in given if "args" in parameters and re.match(of_app, a)]
     given = [a for a in given if a not in own] + ([f"--args={shlex.join(own)}"] if own else [])
     for start in ("--args=", "--grid="):  # may be given several times
         texts = [a.removeprefix(start) for a in given if a.startswith(start)]
         given = [a for a in given if not a.startswith(start)]
         given += [start + " ".join(filter(None, texts))] if texts else []
-    for name in (a.partition("=")[0] for a in given if a.startswith("-")):
-        check_name(name, sorted(options), "option")
+    allowed = sorted(options)
+    if "args" in parameters:
+        text = "and those of fit with a dot, as --trainer.max_epochs=3 or --data.batch_size=32"
+        allowed += [f"{text}; attention-<app> fit has the others"]
+    for name, equals, _ in (argument.partition("=") for argument in given):
+        if name.startswith("-") or (equals and f"--{name}" in options):
+            check_name(name, allowed, "option")
     return place_arguments(command, given)
 
 

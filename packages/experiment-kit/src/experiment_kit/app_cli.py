@@ -273,11 +273,11 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
     for kind, _, name in labels:
         if find_config(app.package, f"{kind}/{name}"):
             raise UserError(f"--run.{kind}={name} is a name alone: set it by -c {kind}/{name}")
-    if args == ["fit"]:
+    if re.fullmatch(r"(-c|--config)=.*|fit|validate|test|predict", " ".join(args)):
         chosen = (find_config(app.package, "base") or {}).get("defaults", {})
         raise UserError(
-            f"fit needs a config: attention-{app.name} fit -c base -c data/{chosen.get('data')}"
-            " -c profile/smoke is a first command, and fit --help lists the options"
+            f"write a command, then a config or a run: attention-{app.name} fit -c base -c "
+            f"data/{chosen.get('data')} -c profile/smoke, or test RUN; fit --help lists the options"
         )
     if len(args) < 2 or args[1].startswith("-"):
         return args, None

@@ -52,12 +52,22 @@ def find_package(name: str) -> Path | None:
     return next((Path(location).absolute() for location in locations), None)
 
 
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A loader that refuses a key that stands twice, of which YAML takes the last."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            text = f"{twice[0]} stands twice"
+            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 @cache
 def read_settings(path: Path) -> Settings:
     """Read a file of settings, once in a process; the caller leaves them as they are."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with convert_user_errors(yaml.YAMLError, UnicodeDecodeError, prefix=f"{path}: "):
-        settings = yaml.load(path.read_text(encoding="utf-8"), loader)
+        settings = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     if not isinstance(settings, dict):
         raise UserError(f"{path}: expected a mapping of names to values, got {settings!r}")
     return settings
@@ -173,9 +183,9 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
         alike = [name for name, entry in settings.items() if _has_settings(config, entry)]
         best = max(alike, key=lambda name: len(str(settings[name])), default="")
         if not best:
-            first = str([*list_classes(config).values(), "network"][0])
-            own = _describe_mechanisms(config) if kind == "method" else first.rpartition(".")[2]
-            best = re.sub(r"[^\w.-]+", "", own)[:60]
+            first = str([*list_classes(config).values(), "network"][0]).rpartition(".")[2]
+            own = _describe_mechanisms(config) or "plain" if kind == "method" else first
+            best = re.sub(r"[^\w.-]+", "", own.replace(":", "_").replace(",", "."))[:60]
         run[kind] = best
     return run
 

@@ -40,6 +40,7 @@ _CLASSES = {  # options, and the packages of their classes
     "trainer.logger": "lightning.pytorch.loggers",
 }  # fmt: skip
 _INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"  # builds a module from a config
+_NULL = "null is no filter; that of plain attention is attention_core.Plain, or -c method/plain"
 _PACKAGES = ("attention_core", "experiment_kit", "lightning", "torch", "torchmetrics")
 # arguments of Lightning's classes may be members of an Enum
 yaml.SafeDumper.add_multi_representer(Enum, lambda dumper, x: dumper.represent_str(x.value))
@@ -104,7 +105,7 @@ class ConfigFile(ActionConfigFile):
         with convert_user_errors(*errors, prefix=f"{name}: "):
             super().__call__(parser, cfg, values, option_string)
             if found is None and isfile(name):
-                found = app_files.read_settings(Path(name).resolve())
+                found = parser.files[name] = app_files.read_settings(Path(name).resolve())
                 for key, target in parser.linked.items():
                     own = app_files.read_option(found, target)
                     if own is not None and own != app_files.read_option(found, key):
@@ -170,16 +171,27 @@ def list_classes(package: str) -> set[str]:
     return {kind.__name__ for kind in kinds if kind.__module__.startswith(package)}
 
 
-def add_remedy(text: str, options: Iterable[str]) -> str:
-    """Add to an error what it may mean by the name of a class or an option."""
-    key = re.search(r'Parser key "([\w.]+)":', text)
-    if found := re.search(r"dot import path string: (\w+)|has no attribute '(\w+)'", text):
-        package = _CLASSES.get(key[1] if key else "", "attention_")
-        return text + suggest_name(found[1] or found[2], list_classes(package))
-    if found := re.search(r"unrecognized arguments: --([\w.]+)", text):
-        return text + suggest_name(found[1], options)
+def add_remedy(text: str, options: Iterable[str], files: Mapping[str, Any]) -> str:
+    """Add to an error the file of a key, or what the name of a class or an option may mean."""
+    key = (re.search(r'Parser key "([\w.]+)":', text) or ("", ""))[1]
+    if key == "model.filter":
+        text = re.sub("Expected an import path or .* got None", _NULL, text)
+        text = re.sub("required: num_heads", r"\g<0>; a kernel is for --model.kernel", text)
+    # a number that may be a tensor, too
+    text = re.sub(r"(Expected a <class 'float'>\n).*dot import path.*", r"\1", text)
+    path = r"dot import path string: (\w+)|module '([\w.]+)' has no attribute '(\w+)'"
+    if found := re.search(path, text):
+        package = found[2] or _CLASSES.get(key, "attention_")
+        close = suggest_name(found[1] or found[3], list_classes(package))
+        return text + (close or ": name a class with its module, as package.Class")
+    if found := re.search(r"unrecognized arguments: (?:--)?([\w.]+)", text):
+        return text + suggest_name(f"--{found[1]}", [f"--{option}" for option in options])
+    if found := re.match(r"(?:Group '(\w+)' does not accept o|O)ption '([\w.]+)'", text):
+        name = ".".join(filter(None, found.groups()))
+        file = next((f"{f}: " for f, x in files.items() if app_files.read_option(x, name)), "")
+        return f"{file}{name} is no option{suggest_name(name, options)}"
     kind = re.search(r"class_path '([\w.]+)'", text) or [..., "CLASS"]
-    remedy = rf"\1: --{key[1]}.help={kind[1]} lists those that are" if key else r"\1"
+    remedy = rf"\1: --{key}.help={kind[1]} lists those that are" if key else r"\1"
     return re.sub("(Option '.+' is not accepted)", remedy, text)
 
 
@@ -191,6 +203,7 @@ class ConfigParser(LightningArgumentParser):
     linked: Mapping[str, str] = MappingProxyType({})  # options, and those that they set
 
     def __init__(self, **kwargs: Any) -> None:
+        self.files: dict[str, app_files.Settings] = {}  # those of `-c`
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
         defaults: dict[str, Any] = {"prog": "attention-<app> ...", "exit_on_error": False}
         defaults |= {"allow_abbrev": False, "formatter_class": SlotHelpFormatter}
@@ -206,8 +219,10 @@ class ConfigParser(LightningArgumentParser):
         except ArgumentError as error:
             keys = self.get_defaults(skip_validation=True).keys()
             options = [re.sub(r"\.(class_path|init_args).*", "", key) for key in keys]
-            raise ArgumentError(None, add_remedy(str(error), options)) from error
+            raise ArgumentError(None, add_remedy(str(error), options, self.files)) from error
         for key, value in config.items():
+            if key == "model.filter" and value is None and self.own_options is None:
+                raise UserError(f"{key}: {_NULL}")
             is_slot = key in _CLASSES
             is_function = inspect.isroutine(value) and (is_slot or "<" in value.__qualname__)
             if is_function or (key.endswith("class_path") and not isinstance(locate(value), type)):

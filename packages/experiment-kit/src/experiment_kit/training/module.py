@@ -42,7 +42,7 @@ class AttentionModule(LightningModule, ABC):
         kernel: Class or function of dim and num_heads that makes the map; null is softmax.
         tokens: Class or function of dim that makes a function of tokens; null is none.
         reparam: Class or function of dim that makes the spectrum of the values; null is none.
-        layers: Slice of the layers that receive the mechanisms, as "1::2"; others stay plain.
+        layers: Layers that receive the mechanisms: a slice, as "1::2", an index, or 0,2 for two.
         dropout_mask: `shared` drops the same entries in all applications of A in a filter, on every
             device; null does so on a CPU in float32 alone, and needs less memory elsewhere;
             `filtered` drops entries of the filtered map instead.
@@ -61,7 +61,7 @@ class AttentionModule(LightningModule, ABC):
         kernel: Callable[[int, int], nn.Module] | None = None,
         tokens: Callable[[int], nn.Module] | None = None,
         reparam: Callable[[int], nn.Module] | None = None,
-        layers: str = ":",
+        layers: str | int | list[int] = ":",
         dropout_mask: Literal["shared", "filtered"] | None = None,
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.AdamW,
         weight_decay: float = 0.0,
@@ -72,6 +72,8 @@ class AttentionModule(LightningModule, ABC):
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
+        if isinstance(layers, str) and {*layers} <= {*"0123456789,-"}:  # of the command line
+            layers = [int(index) for index in layers.split(",")]
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
         if dropout_mask is not None:

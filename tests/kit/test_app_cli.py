@@ -100,8 +100,7 @@ def test_what_a_user_adds_to_every_run(tmp_path, capsys) -> None:
     (["test", "nowhere"], "nowhere is no folder of a run"),
     (["fit", "--model=torch.nn.Linear"], "model: "),
     (["fit", "-c", "metod/plain"], "no such config (did you mean method/plain"),
-    (["fit", *arguments("x", "--trainer.max_epoch=3")], "(did you mean --trainer.max_epochs"),
-    (["fit", *arguments("x", "trainer.max_epochs=3")], "(did you mean --trainer.max_epochs"),
+    (["fit", *arguments("x", "trainer.max_epoch=3")], "(did you mean --trainer.max_epochs"),
     *((["fit", *arguments("x"), "-c", f"{name}.yaml"], sentence) for name, sentence in (
         ("typo", "typo.yaml: trainer.max_epoch is no option (did you mean trainer.max_epochs"),
         ("null", "model.filter: null is no filter; that of plain attention is attention_core.Pl"),

@@ -1,8 +1,5 @@
 """Apps are found by their packages, and their configs by short names."""
 
-import subprocess
-import sys
-
 import pytest
 import yaml
 from experiment_kit.app_files import find_app_folder, find_config, list_apps
@@ -20,15 +17,6 @@ def test_what_is_no_app_has_no_folder(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "base.yaml", "gfsa", "method/none", "../configs/base"])
 def test_a_file_of_the_user_is_no_config_of_the_app(name: str) -> None:
     assert find_config("attention_sequence", name) is None
-
-
-def test_listing_and_finding_apps_imports_none() -> None:
-    code = (
-        "import sys; from experiment_kit.app_files import find_table_specs, list_apps;"
-        "assert all(find_table_specs(app) for app in list_apps());"
-        "assert not [name for name in sys.modules if name.startswith('attention_')]"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_package_of_the_prefix_without_configs_is_no_app(tmp_path, monkeypatch) -> None:

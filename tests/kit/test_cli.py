@@ -83,7 +83,6 @@ CALLBACKS = "lightning.pytorch.callbacks"
 
 
 @pytest.mark.parametrize(("extra", "sentence"), [
-    ("--model.filter=attention_core.NoSuch", "model.filter: module 'attention_core' has no attr"),
     ("--model.filter.K=0", "GFSA.K must be a whole number"),
     ("--model.kernel=attention_core.GFSA", "kernel got GFSA, which is of another kind: pass fil"),
     ("--model.filter.K=1.5", "model.filter.K: Expected a <class 'int'>. Got value: 1.5"),

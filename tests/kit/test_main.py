@@ -45,11 +45,9 @@ def predict(run: str, files: list[str], out: str = "", pretrained: bool = False)
 
 @pytest.mark.parametrize(("given", "prepared"), [
     (["a", "b", "--out=x", "[c]"], ["a", '["b", "[c]"]', "--out=x"]),
-    (["b", "--run=a", "--out=x"], ["a", '["b"]', "--out=x"]),
     (["a", "~/b", "--out=~/x"], ["a", '["~/b"]', f"--out={Path.home()}/x"]),
     (["a", "b", "--pretrained"], ["a", '["b"]', "--pretrained=true"]),
     (["a", "b", "--pretrained", "commands"], ["a", '["b"]', "--pretrained=commands"]),
-    (["a", "b", "--pretrained=false"], ["a", '["b"]', "--pretrained=false"]),
 ])  # fmt: skip
 def test_arguments_are_prepared_for_the_parser(given, prepared) -> None:
     assert prepare_arguments(predict, given) == prepared

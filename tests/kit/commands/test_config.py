@@ -32,16 +32,15 @@ def test_the_printed_config_is_that_of_the_run(print_config, tmp_path) -> None:
     assert not Path("runs", "sequence", "heartbeat-uea", "agf").exists()
 
 
-def test_options_with_a_dot_are_the_apps_own(print_config, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_options_with_a_dot_are_the_apps_own(print_config, tmp_path) -> None:
     options = ("--model.kernel.K=9", "--model.weight_decay=0.5", "--trainer.max_epochs", "3")
     config = yaml.safe_load(print_config("sequence", "--data=heartbeat", "--method=agf", *options))
     assert config["model"]["kernel"]["init_args"]["K"] == 9
     assert config["trainer"]["max_epochs"] == 3
     assert config["model"]["weight_decay"] == 0.5  # the effective one alone
     assert "weight_decay" not in config["model"]["optimizer"]["init_args"]
-    Path("own.yaml").write_text(yaml.safe_dump({"trainer": {"max_epochs": 3}}))
-    for given in (["--args", " ".join(options)], [*options[:2], "-c", "own.yaml"]):
+    (own := tmp_path / "own.yaml").write_text("trainer: {max_epochs: 3}")
+    for given in (["--args", " ".join(options)], [*options[:2], "-c", str(own)]):
         quoted = print_config("sequence", "--data=heartbeat", "--method=agf", *given)
         assert yaml.safe_load(quoted) == config
 

@@ -119,7 +119,7 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("hf:{folder}/bert", "--skip=registers"), "has no such token in its layers"),
     (("timm:test_vit", "--out={folder}"), "is no file for a page"),
     (("timm:test_vit", "--out=x.csv"), "is no file for a page"),
-    (("timm:test_vit", "--attach=none"), "--attach=none: it is no file, and none of gfsa"),
+    (("timm:test_vit", "--attach=none"), "or file of --attach named 'none'; allowed: gfsa,"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
     (("checkpoint:{folder}/vit.pth", f"--class={__name__}:Net"), "lacks patches.weight (8,"),
     (("checkpoint:{folder}/bert", f"--class={__name__}:Net"), "bert is of another model: it lacks"),

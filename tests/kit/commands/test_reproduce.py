@@ -40,10 +40,10 @@ def test_every_table_with_a_spec_has_a_cell_on_data_that_ships(cells) -> None:
 
 
 def test_what_stands_in_is_said_and_what_ships_is_taken_as_it_is(cells) -> None:
-    assert cells["agf-table-1"].substitute == ""
+    assert cells["agf-table-1"].note == ""
     assert cells["agf-table-1"].cells[0].column == "japanese_vowels"
     glue = cells["gfsa-table-1"]
-    assert glue.substitute == "docs with bert_tiny stands in for cola with bert_base"
+    assert "ion: docs with bert_tiny stands in for cola with bert_base." in glue.note
     assert (glue.cells[0].row, glue.cells[0].column) == ("softmax-bert_base", "cola")
     experiment = cells["record-straight-figure-6"].cells[0].experiment
     assert (experiment.data, experiment.backbone) == ("docs", "crammed_tiny")

@@ -17,6 +17,7 @@ from tests.processes import run_allpass
 
 pytest.importorskip("optuna", reason="optuna, of experiment-kit[search], is not installed")
 
+OWN_OPTIONS = "experiment_kit.launch.options.find_own_options"
 GRID = "--grid=model.kernel.K=2,3,4,5 model.kernel.gamma=0.1,0.01,0.001"
 NAMES = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "profile": "small"}
 
@@ -81,14 +82,14 @@ def search(monkeypatch, tmp_path):
     monkeypatch.setattr(launch, "run_missing", command.run_missing)
     monkeypatch.setattr(launch, "plan_runs", plan_by_arguments)
     monkeypatch.setattr(launch, "plan_configs", lambda experiments: plan_config(*experiments))
-    monkeypatch.setattr(launch, "find_own_options", lambda _, grid: {"agf": grid})
+    monkeypatch.setattr(OWN_OPTIONS, lambda _, grid: {"agf": grid})
     return command
 
 
 def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, capsys) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(launch, "run_missing", search.run_missing)
-    monkeypatch.setattr(launch, "find_own_options", lambda _, grid: {"agf": grid})
+    monkeypatch.setattr(OWN_OPTIONS, lambda _, grid: {"agf": grid})
     search(GRID, "--trials=20", "--seeds=[0,1]")
     assert len(search.trained) == len({*search.trained}) == 24
     study = search.find_study()
@@ -140,7 +141,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
 def test_bad_input_is_one_sentence_before_anything_trains(
     search, arguments, sentence, monkeypatch, read_error
 ) -> None:
-    monkeypatch.setattr(launch, "find_own_options", find_own_options)
+    monkeypatch.setattr(OWN_OPTIONS, find_own_options)
     assert sentence in read_error(search, *arguments)
     assert not search.trained
 

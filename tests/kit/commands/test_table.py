@@ -154,7 +154,7 @@ def test_options_are_selected_on_held_out_samples_and_named_by_rows(folders, mon
     monkeypatch.setattr(publish, "find_absent_data", lambda _: {})
     monkeypatch.setattr(publish, "refuse_absent_weights", lambda *_: None)
     grid = {"model.filter.K": ["4", "6"], "model.filter.w0": ["0.0", "-0.01"]}
-    monkeypatch.setattr(publish, "read_grid", lambda *_: grid)
+    monkeypatch.setattr("experiment_kit.launch.options.read_grid", lambda *_: grid)
     for module in (publish, search):
         monkeypatch.setattr(module, "run_missing", train)
     options = {"rows": ["gfsa-bert_base", "softmax-bert_base"], "columns": ["cola"]}

@@ -13,10 +13,10 @@ from experiment_kit.papers.values import load_table
 AGF_TABLE_1 = Path("apps/sequence/src/attention_sequence/papers/agf-table-1.yaml")
 
 
-def write_spec(folder, table, text):
+def write_spec(folder, table, text, app="vision"):
     path = folder / f"{table}.yaml"
     read_settings.cache_clear()
-    path.write_text(f"app: vision\nprotocol: test\nsource: text\nreason: why\n{text}")
+    path.write_text(f"app: {app}\nprotocol: test\nsource: text\nreason: why\n{text}")
     return path
 
 
@@ -109,8 +109,7 @@ def test_eigenvalues_are_measured_as_the_table_says(tmp_path):
     assert list_options(own) == [EigenvalueOptions("all", "best"), None]
 
 
-STARTS = """app: nlp
-recipe: superglue
+STARTS = """recipe: superglue
 metric: last/accuracy
 args: [--model.weight_decay=0.5]
 start: {data: pile, backbone: crammed_32, recipe: crammed, args: [--trainer.max_steps=3]}
@@ -120,7 +119,7 @@ rows: {crammed_bert: plain, crammed_bert_minus: sharpening}
 
 
 def test_a_cell_starts_from_the_run_of_its_own_method_and_seed(tmp_path):
-    spec = load_spec(write_spec(tmp_path, "record-straight-figure-6", STARTS))
+    spec = load_spec(write_spec(tmp_path, "record-straight-figure-6", STARTS, "nlp"))
     cells = [cell.experiment for cell in spec.list_cells("small", "test", [4, 5])]
     assert [(e.method, e.seed) for e in cells[1:3]] == [("sharpening", 4), ("plain", 5)]
     for e in cells:

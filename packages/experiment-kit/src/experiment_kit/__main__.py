@@ -71,12 +71,12 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     """Put options with a dot and `-c` into `--args`, a,b into lists; `--flag` is `--flag=true`.
 
     >>> def train(app, methods=(), dry_run=False, args=""): ...
-    >>> prepare_arguments(train, ["nlp", "--method=plain,gfsa", "--dry_run", "--model.filter.K=5"])
+    >>> prepare_arguments(train, ["nlp", "--method=plain gfsa", "--dry_run", "--model.filter.K=5"])
     ['nlp', '--methods=[plain,gfsa]', '--dry_run=true', '--args=--model.filter.K=5']
     """
     parser = auto_parser(command, fail_untyped=False, as_positional=False)
     parameters = {k: v for k, v in vars(parser.get_defaults()).items() if k != "config"}
-    options = {"-h", "--help", *(f"--{name}" for name in parameters)}
+    options = {"-h", "--help", *(f"--{name}".rstrip("_") for name in parameters)}
     flags = {f"--{name}" for name, default in parameters.items() if default is False}
     given: list[str] = []
     for argument in environment.expand_home(arguments):  # `--name value` becomes `--name=value`
@@ -89,9 +89,8 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     given = [f"{argument}=true" if argument in flags else argument for argument in given]
     plural = "|".join(n for n in ("method", "seed") if f"{n}s" in parameters)
     given = [re.sub(rf"^--({plural})=", r"--\1s=", a) if plural else a for a in given]
-    lists = r"^--(methods|seeds|rows|columns)=([^\[].*)"
-    given = [re.sub(lists, r"--\1=[\2]", argument) for argument in given]
-    given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python
+    lists = r"^--(methods|seeds|rows|columns|shape)=([^\[].*)"
+    given = [re.sub(lists, lambda m: f"--{m[1]}=[{re.sub('[ ,]+', ',', m[2])}]", a) for a in given]
     of_app = r"(-c|--config|--\w+(\.\w+)+\+?)="
     own = [a for a in given if "args" in parameters and re.match(of_app, a)]
     given = [a for a in given if a not in own] + ([f"--args={shlex.join(own)}"] if own else [])
@@ -106,6 +105,7 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
     for name, equals, _ in (argument.partition("=") for argument in given):
         if name.startswith("-") or (equals and f"--{name}" in options):
             check_name(name, allowed, "option")
+    given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python
     return place_arguments(command, given)
 
 

@@ -264,13 +264,12 @@ def expand_arguments(app: AppSpec, args: Sequence[str]) -> tuple[list[str], Path
     """Return the arguments with the config of RUN in its place, and the folder that RUN names."""
     text = "\0".join(["", *expand_home(args)])
     # write the options that are read here in one of their two spellings
-    read = r"(?<=\0)(-c|--config|--model|--trust|--run\.\w+)\0"
-    args = re.sub(read, r"\1=", text).split("\0")[1:]
+    text = re.sub(r"(?<=\0)(-c|--config|--model|--trust|--run\.\w+)\0", r"\1=", text)
+    args = text.split("\0")[1:]
     for name, remedy in _OPTIONS.items():
         if any(re.match(f"--{name}(\\.|=|$)", argument) for argument in args):
             raise UserError(f"--{name}: {remedy}")
-    labels = (a.removeprefix("--run.").partition("=") for a in args if a.startswith("--run."))
-    for kind, _, name in labels:
+    for kind, name in re.findall(r"\0--run\.(\w+)=([^\0]+)", text):
         if find_config(app.package, f"{kind}/{name}"):
             raise UserError(f"--run.{kind}={name} is a name alone: set it by -c {kind}/{name}")
     if re.fullmatch(r"(-c|--config)=.*|fit|validate|test|predict", " ".join(args)):

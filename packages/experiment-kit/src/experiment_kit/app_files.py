@@ -56,10 +56,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """A loader that refuses a key that stands twice, of which YAML takes the last."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            text = f"{twice[0]} stands twice"
-            raise yaml.constructor.ConstructorError(None, None, text, node.start_mark)
+        keys: dict[str, Any] = {}
+        for key, _ in node.value:
+            if keys.setdefault(str(key.value), key) is not key:
+                raise yaml.MarkedYAMLError(None, None, f"{key.value} stands twice", key.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -213,17 +213,15 @@ def _get_class(path: str) -> type | None:
 
 
 def _list_data(config: Config) -> dict[str, Any]:
-    data = config.get("data") or {}
-    name = (data.get("init_args") or {}).get("dataset_name")
-    found = {"dataset_name": name, "class": _find_class(data)}
+    name = read_option(config, "data.init_args.dataset_name")
+    found = {"dataset_name": name, "class": _find_class(config.get("data"))}
     return {key: value for key, value in found.items() if value}
 
 
 def _list_networks(config: Config) -> dict[str, Any]:
     if own := config.get("model_class"):
         return {"class": own}
-    model = config.get("model") or {}
-    return {key: name for key in NETWORKS if (name := _find_class(model.get(key)))}
+    return {k: name for k in NETWORKS if (name := _find_class(read_option(config, f"model.{k}")))}
 
 
 def _list_mechanisms(config: Config) -> dict[str, Any]:

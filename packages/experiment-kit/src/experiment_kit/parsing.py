@@ -209,13 +209,12 @@ class ConfigParser(LightningArgumentParser):
         defaults |= {"allow_abbrev": False, "formatter_class": SlotHelpFormatter}
         super().__init__(**defaults | kwargs)
 
-    def parse_args(self, *args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
+    def parse_args(self, args: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
         """Parse a command line; raises UserError for functions in place of classes."""
-        arguments = sys.argv[1:] if not args or args[0] is None else args[0]
         if self.own_options is None or "weight_decay" in self.own_options:
-            arguments = [*repeat_weight_decay(arguments)]
+            args = [*repeat_weight_decay(args)]
         try:
-            config = super().parse_args(arguments, *args[1:], **kwargs)
+            config = super().parse_args(args, **kwargs)
         except ArgumentError as error:
             keys = self.get_defaults(skip_validation=True).keys()
             options = [re.sub(r"\.(class_path|init_args).*", "", key) for key in keys]

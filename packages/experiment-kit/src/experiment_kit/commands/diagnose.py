@@ -80,6 +80,8 @@ def diagnose_models(
     named, skipped = split_list(mechanisms), split_list(skip)
     chosen = [MECHANISMS[check_name(name, MECHANISMS, "value of --mechanisms")] for name in named]
     attached, trusted = split_list(attach), split_list(trust)
+    for name in (name for name in attached if not Path(name).exists()):
+        check_name(name, MECHANISMS, "mechanism or file of --attach")
     for name in skipped:
         check_name(name, ["cls", "registers"], "value of --skip")
     models = models or ([f"class:{class_}"] if class_ else [])
@@ -95,10 +97,10 @@ def diagnose_models(
     source |= {"backbone": class_ or backbone, "method": method}
     reports, notes = dict[str, Diagnosis](), dict[str, list[str]]()
     for name in track(names, "diagnose", console=console, transient=True, disable=not several):
-        note = f"diagnose {name}: long sequences take minutes; fewer --samples take less"
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
         network, batches, said = load_model(name, paths, samples, trusted, **source)
         batch, mask = next(batches)
+        note = f"diagnose {name}: long sequences take minutes; fewer --samples take less"
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
         for label, part in _attach_each(name, network, attached, trusted, where or None):
             report = diagnose_network(label, part, batch, mask, skipped, options)
             if any(note.startswith(RANDOM) for note in said):
@@ -174,14 +176,11 @@ def _attach_each(
     """Yield the model, and then the model with each mechanism."""
     yield name, network
     for mechanism in attached:
-        made = MECHANISMS.get(mechanism)
         with convert_user_errors(ValueError, prefix=f"--attach={mechanism}: "):
             if Path(mechanism).exists():
                 load_mechanism(network, mechanism, trusted, where)
-            elif made is None:
-                raise ValueError(f"it is no file, and none of {', '.join(MECHANISMS)}")
             else:
                 slot = "tokens" if mechanism in _TOKENS else "filter"
-                attach(network, **{slot: made}, where=where)
+                attach(network, **{slot: MECHANISMS[mechanism]}, where=where)
         yield f"{name} + {'-'.join(Path(mechanism).parts[-2:])}", network
         attention_core.detach(network)

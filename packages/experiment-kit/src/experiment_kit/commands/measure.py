@@ -94,10 +94,8 @@ def eigenvalue_shares(model: Any, batch: Any) -> list[list[float]]:
 
 def measure_eigenvalues(model: Any, batches: Iterable[Any]) -> dict[str, Any]:
     """Return the shares of each layer over all samples of the batches, and their means."""
-    sizes, found = [], []
-    for batch in batches:
-        sizes.append(len(batch[0]))
-        found.append(eigenvalue_shares(model, batch))
+    measured = [(len(batch[0]), eigenvalue_shares(model, batch)) for batch in batches]
+    sizes, found = [size for size, _ in measured], [shares for _, shares in measured]
     if not found or not found[0]:
         raise UserError("the model has no attention whose value and output weights are found")
     weights = torch.tensor(sizes, dtype=torch.float64) / sum(sizes)

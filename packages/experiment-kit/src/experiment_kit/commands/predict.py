@@ -29,9 +29,8 @@ def predict_files(
     """
     if not files:
         raise UserError("--files=[] names none: name at least one file")
-    for path in map(Path, files):
-        if not path.is_file():
-            raise UserError(f"{path} is not a file")
+    if absent := [path for path in files if not Path(path).is_file()]:
+        raise UserError(f"{absent[0]} is not a file")
     if Path(out).exists() and (out in files or not Path(out).read_bytes().startswith(b"name,")):
         raise UserError(f"--out={out} is there, and no file of predictions: name another file")
     model, data = load_best_epoch(Path(run), trust)

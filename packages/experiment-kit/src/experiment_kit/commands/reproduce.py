@@ -24,17 +24,11 @@ SAMPLES = 8  # for eigenvalues
 
 @dataclass(frozen=True)
 class SmokeRun:
-    """The cells of a table that are run, and what replaces the paper's data, if anything."""
+    """The cells of a table that are run, and a sentence on what replaces its data, if anything."""
 
     spec: TableSpec
     cells: Sequence[Cell]
-    substitute: str = ""
-
-    @property
-    def note(self) -> str:
-        """A sentence on the substitute, for readers of the results."""
-        text = f"A smoke test of the code path, no reproduction: {self.substitute}."
-        return text if self.substitute else ""
+    note: str = ""
 
 
 def reproduce_tables(profile: str = PROFILE, paper: str = ALL, **options: Any) -> None:
@@ -95,13 +89,13 @@ def find_substitute(app: str, data: str, backbone: str) -> Setting:
 
 def choose_smoke_run(spec: TableSpec) -> SmokeRun:
     """Choose the first cell whose data ships, else the first, whose data has a substitute."""
-    places = [
-        (row, column, spec.rows[row].app or spec.app, spec.setting(row, column))
-        for row, column in product(spec.rows, spec.columns)
-    ]
-    row, column, app, printed = next((p for p in places if _has_shipped_data(*p[2:])), places[0])
-    finer, start = find_substitute(app, printed.data, printed.backbone), spec.start
-    if start:
+    places = [*product(spec.rows, spec.columns)]
+    for row, column in [*places, places[0]]:
+        app, printed = spec.rows[row].app or spec.app, spec.setting(row, column)
+        finer = find_substitute(app, printed.data, printed.backbone)
+        if not (finer.data or finer.backbone) and isinstance(find_data(app, printed.data), Path):
+            break
+    if start := spec.start:
         start = start.refine(find_substitute(app, start.data, start.backbone))
     at = {column: spec.rows[row].at.get(column, Setting()).refine(finer)}
     rows = {row: replace(spec.rows[row], at=at)}
@@ -110,9 +104,5 @@ def choose_smoke_run(spec: TableSpec) -> SmokeRun:
     cells = refined.list_cells(PROFILE, NO_OVERLAY["protocol"], [0], [row], [column])
     name = f"{finer.data or printed.data} with {finer.backbone or printed.backbone}"
     before = f"{printed.data} with {printed.backbone}"
-    return SmokeRun(spec, cells, f"{name} stands in for {before}" if name != before else "")
-
-
-def _has_shipped_data(app: str, setting: Setting) -> bool:
-    found = find_substitute(app, setting.data, setting.backbone)
-    return not (found.data or found.backbone) and isinstance(find_data(app, setting.data), Path)
+    note = f"A smoke test of the code path, no reproduction: {name} stands in for {before}."
+    return SmokeRun(spec, cells, note if name != before else "")

@@ -21,21 +21,9 @@ from rich.markup import escape
 from experiment_kit.app_files import read_option
 from experiment_kit.commands.compare import is_higher_better, refuse_absent_data
 from experiment_kit.errors import NothingMeasuredError, UserError, import_library
+from experiment_kit.launch import options as launch
 from experiment_kit.launch.execute import print_plan, run_missing
 from experiment_kit.launch.jobs import default_workers
-from experiment_kit.launch.options import (
-    ComparisonOptions,
-    Grid,
-    LaunchOptions,
-    expand_grid,
-    find_own_options,
-    find_path,
-    list_points,
-    make_folders,
-    read_grid,
-    set_options,
-    shorten_key,
-)
 from experiment_kit.launch.plan import Experiment, load_app, plan_configs, plan_runs, set_option
 from experiment_kit.pages.tables import PageTable, print_page_table
 from experiment_kit.run_files import hold_lock, is_finite, read_result, try_read, write_atomically
@@ -59,24 +47,24 @@ def search_grid(
         select: a validation metric, such as val/accuracy; by default the one that chooses the epoch
         options: the overlays, the methods, the seeds, and how runs are started
     """
-    chosen, spec = ComparisonOptions(app=app, **options), load_app(app)
+    chosen, spec = launch.ComparisonOptions(app=app, **options), load_app(app)
     metrics = [spec.monitor, *(m for m in spec.report_train_metrics if m.startswith("val/"))]
     if select and select not in metrics:  # test samples must not choose
         raise UserError(f"--select={select}: a validation metric chooses: {', '.join(metrics)}")
-    if not (space := read_grid(app, grid)):
+    if not (space := launch.read_grid(app, grid)):
         raise UserError("--grid has no option: write model.filter.K=2,3,5, or a file of a grid")
     experiments = chosen.experiments
-    own = find_own_options(experiments, space)
+    own = launch.find_own_options(experiments, space)
     if without := [method for method in chosen.methods or () if not own[method]]:
         raise UserError(f"--grid has no option of {', '.join(without)}: leave it out of --methods")
     if chosen.dry_run:
-        points = max(len(list_points(part)) for part in own.values())
+        points = max(len(launch.list_points(part)) for part in own.values())
         if points > trials:  # results choose the points
             raise UserError(f"--dry_run needs --trials={points}: fewer points depend on results")
-        print_plan(plan_runs(expand_grid(experiments, space), chosen.folder), chosen)
+        print_plan(plan_runs(launch.expand_grid(experiments, space), chosen.folder), chosen)
         return
-    make_folders(folder=chosen.folder)
-    refuse_absent_data(expand_grid(experiments, space))
+    launch.make_folders(folder=chosen.folder)
+    refuse_absent_data(launch.expand_grid(experiments, space))
     failures = 0
     for method in (method for method in own if own[method]):
         seeded = [e for e in experiments if e.method == method]
@@ -90,9 +78,9 @@ class Search:
     """The search of one method: an experiment a seed, the values to try, and the metric."""
 
     experiments: Sequence[Experiment]
-    space: Grid
+    space: launch.Grid
     metric: str
-    options: LaunchOptions
+    options: launch.LaunchOptions
     trials: int = sys.maxsize
 
     @cached_property
@@ -127,7 +115,7 @@ class Search:
     @cached_property
     def points(self) -> list[Point]:
         """All points of the grid."""
-        return list_points(self.space)
+        return launch.list_points(self.space)
 
     def run(self) -> int:
         """Try the points, and write the best one; return how many failed."""
@@ -166,7 +154,7 @@ class Search:
     def set_point(self, point: Point) -> list[Experiment]:
         """Return the experiments of a point, one a seed."""
         ordered = {key: point[key] for key in self.space}
-        return [set_options(e, ordered, self.space) for e in self.experiments]
+        return [launch.set_options(e, ordered, self.space) for e in self.experiments]
 
     def list_trials(self, state: str) -> list[Any]:
         """List the trials in a state, such as COMPLETE."""
@@ -209,7 +197,7 @@ class Search:
             raise NothingMeasuredError("no trial has a value: the logs of their runs say why")
         rows = [[str(n), *(t.params[key] for key in self.space), f"{t.value:.4g}"]
                 for n, t in enumerate(finished, start=1)]  # fmt: skip
-        head = ["trial", *(shorten_key(key, self.space) for key in self.space), self.metric]
+        head = ["trial", *(launch.shorten_key(key, self.space) for key in self.space), self.metric]
         print_page_table(PageTable(self.path.name, head, rows), console)
         best = self.set_point(self.best)[0]
         sentence = (
@@ -219,7 +207,7 @@ class Search:
         )
         values: dict[str, Any] = {}
         config = plan_configs([best])[best]
-        for path in (find_path(config, key) for key in self.space):
+        for path in (launch.find_path(config, key) for key in self.space):
             set_option(values, path, read_option(config, path))
         write_atomically(overlay, f"# {sentence}\n{yaml.safe_dump(values, sort_keys=False)}")
         own = f'ARGS="-c {shlex.quote(str(overlay))}"'

@@ -13,15 +13,8 @@ from rich.markup import escape
 
 from experiment_kit.commands.search import Search
 from experiment_kit.errors import NothingMeasuredError, UserError
+from experiment_kit.launch import options as launch
 from experiment_kit.launch.execute import Runs, print_plan, refuse_failures, run_missing
-from experiment_kit.launch.options import (
-    LaunchOptions,
-    check_list,
-    check_seeds,
-    make_folders,
-    read_grid,
-    set_options,
-)
 from experiment_kit.launch.overlays import NO_OVERLAY
 from experiment_kit.launch.plan import Experiment, find_absent_data, load_app, plan_runs
 from experiment_kit.papers import results
@@ -60,9 +53,9 @@ class CellOptions:
     columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        check_seeds(self.seeds)
-        check_list("rows", self.rows)
-        check_list("columns", self.columns)
+        launch.check_seeds(self.seeds)
+        launch.check_list("rows", self.rows)
+        launch.check_list("columns", self.columns)
         if self.rows and self.source != PAPER:
             raise UserError("--rows and --source both choose rows: name one of them")
 
@@ -73,7 +66,7 @@ class CellOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(CellOptions, LaunchOptions):
+class TableOptions(CellOptions, launch.LaunchOptions):
     """The options on the cells of a table, and on how their runs are started."""
 
 
@@ -99,7 +92,7 @@ def make_table(
     if select and not spec.grids:
         raise UserError(f"--select: {table} selects nothing on a validation split")
     if not chosen.dry_run:
-        make_folders(out=out, folder=chosen.folder)
+        launch.make_folders(out=out, folder=chosen.folder)
     cells = spec.list_cells(**chosen.names)
     protocol = cells[0].experiment.protocol
     read_runs(Path(out))  # reports a mistake in the published runs before training
@@ -141,13 +134,13 @@ def select_options(cells: list[Cell], searches: dict[Place, Search]) -> tuple[li
         if own:  # its data is here
             failures += search.run()
         for cell in own:
-            experiment = set_options(cell.experiment, search.best, search.space)
+            experiment = launch.set_options(cell.experiment, search.best, search.space)
             found.append(replace(cell, row=f"{cell.row}{SELECTED}", experiment=experiment))
     return found, failures
 
 
 def list_searches(
-    spec: TableSpec, cells: Iterable[Cell], options: LaunchOptions
+    spec: TableSpec, cells: Iterable[Cell], options: launch.LaunchOptions
 ) -> dict[Place, Search]:
     """Return the search on held-out samples of each row and column that has a grid."""
     tried: dict[Place, list[Experiment]] = {}
@@ -156,7 +149,7 @@ def list_searches(
         tried.setdefault((cell.row, cell.column), []).append(held_out)
     grids, metric = spec.grids, load_app(spec.app).monitor
     return {
-        place: Search(own, read_grid(spec.app, grids[place[0]]), metric, options)
+        place: Search(own, launch.read_grid(spec.app, grids[place[0]]), metric, options)
         for place, own in tried.items()
     }
 

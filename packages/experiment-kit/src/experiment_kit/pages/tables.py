@@ -78,10 +78,8 @@ class MeanDeviation:
         return f"{self.mean:.{digits}f}{deviation} ({self.count})"
 
     def format_interval(self, digits: int, sign: str = "") -> str:
-        """Return Student's 95 % interval of the mean as text; a dash for one value."""
-        if math.isinf(half := self.half_width):
-            return "–"
-        low, high = (round(self.mean + x, digits) + 0.0 for x in (-half, half))
+        """Return Student's 95 % interval of the mean of several values as text."""
+        low, high = (round(self.mean + s * self.half_width, digits) + 0.0 for s in (-1, 1))
         return f"{low:{sign}.{digits}f} to {high:{sign}.{digits}f}"
 
 

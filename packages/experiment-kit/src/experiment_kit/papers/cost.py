@@ -159,20 +159,16 @@ def tabulate_costs(runs: pd.DataFrame) -> Iterator[PageTable]:
 
 def _tabulate_groups(title: str, runs: pd.DataFrame, by: str) -> PageTable:
     """Return a line for each group of runs, and their sum; runs that groups share count once."""
-    groups = [*runs.groupby(by, sort=False), ("in all", runs)]
-    head = [by, "runs", "done", "FLOPs left", "minutes here"]
-    return PageTable(title, head, [[str(label), *_sum_runs(own)] for label, own in groups])
-
-
-def _sum_runs(runs: pd.DataFrame) -> tuple[str, str, str, str]:
-    """Return runs, finished ones, FLOPs left and mean minutes; '>' marks a sum of what is known."""
-    runs = runs.drop_duplicates("folder")
-    left = runs.loc[~runs["is_done"], "flops"]
-    known, minutes = left.dropna(), runs["seconds"].mean() / 60
-    flops = f"{'>' if len(known) < len(left) else ''}{known.sum():.3g}"
-    flops = "?" if known.empty and len(left) else flops
-    here = "" if math.isnan(minutes) else f"{minutes:.1f}"
-    return str(len(runs)), str(len(runs) - len(left)), flops, here
+    rows = []
+    for label, group in [*runs.groupby(by, sort=False), ("in all", runs)]:
+        own = group.drop_duplicates("folder")
+        left = own.loc[~own["is_done"], "flops"]
+        known, minutes = left.dropna(), own["seconds"].mean() / 60
+        flops = f"{'>' if len(known) < len(left) else ''}{known.sum():.3g}"
+        flops = "?" if known.empty and len(left) else flops
+        here = "" if math.isnan(minutes) else f"{minutes:.1f}"
+        rows.append([str(label), str(len(own)), str(len(own) - len(left)), flops, here])
+    return PageTable(title, [by, "runs", "done", "FLOPs left", "minutes here"], rows)
 
 
 def list_missing(experiments: Collection[plan.Experiment]) -> Iterator[str]:

@@ -177,10 +177,12 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> Lin
     cells = results.compare_cells(profile, protocol)
     for cell in sorted(cells, key=lambda cell: cell.key not in spec.columns):
         if cell.estimate:
-            interval = cell.estimate.format_interval(cell.digits)
-            texts = [cell.ours, interval if cell.estimate.count >= MIN_SEEDS else MISSING]
+            has_interval = cell.estimate.count >= MIN_SEEDS
+            interval = cell.estimate.format_interval(cell.digits) if has_interval else MISSING
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else "no printed value"
-            lines.append([spec.labels[cell.row], paper.headings[cell.key], *texts, verdict])
+            lines.append(
+                [spec.labels[cell.row], paper.headings[cell.key], cell.ours, interval, verdict]
+            )
     return lines
 
 

@@ -72,7 +72,7 @@ class AttentionModule(LightningModule, ABC):
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
-        if isinstance(layers, str) and {*layers} <= {*"0123456789,-"}:  # of the command line
+        if isinstance(layers, str) and {*layers} <= {*"0123456789,-"}:  # as an option gives them
             layers = [int(index) for index in layers.split(",")]
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}

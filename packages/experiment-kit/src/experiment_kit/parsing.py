@@ -189,7 +189,8 @@ def add_remedy(text: str, options: Iterable[str], files: Mapping[str, Any]) -> s
     if found := re.match(r"(?:Group '(\w+)' does not accept o|O)ption '([\w.]+)'", text):
         name = ".".join(filter(None, found.groups()))
         file = next((f"{f}: " for f, x in files.items() if app_files.read_option(x, name)), "")
-        return f"{file}{name} is no option{suggest_name(name, options)}"
+        entry = ": give -c method/NAME before the file" if name == "extends" else ""
+        return f"{file}{name} is no option{suggest_name(name, options) or entry}"
     kind = re.search(r"class_path '([\w.]+)'", text) or [..., "CLASS"]
     remedy = rf"\1: --{key}.help={kind[1]} lists those that are" if key else r"\1"
     return re.sub("(Option '.+' is not accepted)", remedy, text)
@@ -203,7 +204,7 @@ class ConfigParser(LightningArgumentParser):
     linked: Mapping[str, str] = MappingProxyType({})  # options, and those that they set
 
     def __init__(self, **kwargs: Any) -> None:
-        self.files: dict[str, app_files.Settings] = {}  # those of `-c`
+        self.files: dict[str, app_files.Settings] = {}  # by the names that `-c` has
         set_parsing_settings(import_path_denylist=[], instantiate_subclass_spec_in_any=False)
         defaults: dict[str, Any] = {"prog": "attention-<app> ...", "exit_on_error": False}
         defaults |= {"allow_abbrev": False, "formatter_class": SlotHelpFormatter}

@@ -90,10 +90,10 @@ def test_means_on_the_page_of_results_are_those_of_runs():
 
 def test_readme_has_the_counts_of_the_index():
     readme, index = ((ROOT / p).read_text() for p in ("README.md", "docs/results/index.md"))
-    pattern = r"print ([\d,]+) numbers.* (\d+) cells are measured, (\d+) so that"
+    pattern = r"print ([\d,]+) numbers.* (\d+) cells are measured, and (\d+) of"
     printed, measured, comparable = re.search(pattern, index).groups()
     assert f"print {printed} values that can be measured. {measured} are measured here" in readme
-    assert f"; {comparable} so that they can be compared with the paper" in readme
+    assert f"; {comparable} of these can be compared with the paper" in readme
 
 
 SOURCES = {  # a row of README: its table, rows of plain and of GFSA, column, profile, protocol

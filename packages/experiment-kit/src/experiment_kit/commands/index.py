@@ -148,7 +148,6 @@ def describe_finding(tables: Sequence[IndexedTable]) -> str:
         f"**{some if comparable else none}.** The papers print {printed:,} numbers in "
         f"{len(tables)} tables and figures. {made} of these have a spec from which they are made, "
         f"by configs that are checked against paper and code; {measured:,} cells are measured, "
-        f"{comparable} so that they can be compared, most at a reduced scale on two CPU cores. The "
-        "full runs need GPUs, or data that must be had by hand: one seed of a cell takes from ten "
-        "minutes of a core (JapaneseVowels) to some hundred hours of an A100 (ImageNet)."
+        f"and {comparable} of these can be compared. Most others need GPUs, or data that must be "
+        "had by hand: a seed takes ten minutes of a core to some hundred hours of an A100."
     )

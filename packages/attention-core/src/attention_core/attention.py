@@ -140,15 +140,8 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
     """
     terms: list[Tensor] = []
 
-    def record(kernel: Any) -> Callable[..., Any]:
-        forward = kernel.forward
-
-        def forward_and_record(*args: Any, **options: Any) -> Any:
-            operator = forward(*args, **options)
-            terms.append(kernel.penalty(operator))
-            return operator
-
-        return forward_and_record
+    def record(kernel: Any, inputs: tuple[Any, ...], operator: Any) -> None:
+        terms.append(kernel.penalty(operator))
 
     check_models("penalties", model=model)
     with ExitStack() as stack:
@@ -156,5 +149,6 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
             # PEFT's wrapper of a kernel shows the kernel's attributes, but not in its class
             if hasattr(type(module), "penalty"):
                 # compiled code looks for another `forward` in each pass, but not for a new hook
-                stack.enter_context(patch.object(module, "forward", record(module)))
+                stack.enter_context(patch.object(module, "forward", module.forward))
+                stack.enter_context(module.register_forward_hook(record))
         yield terms

@@ -98,13 +98,12 @@ def prepare_arguments(command: Callable[..., Any], arguments: Sequence[str]) -> 
         texts = [a.removeprefix(start) for a in given if a.startswith(start)]
         given = [a for a in given if not a.startswith(start)]
         given += [start + " ".join(filter(None, texts))] if texts else []
-    allowed = sorted(options)
-    if "args" in parameters:
-        text = "and those of fit with a dot, as --trainer.max_epochs=3 or --data.batch_size=32"
-        allowed += [f"{text}; attention-<app> fit has the others"]
+    more = ["and, of attention-<app> fit, those with a dot, as --trainer.max_epochs=3"]
+    allowed = sorted(options) + more * ("args" in parameters)
     for name, equals, _ in (argument.partition("=") for argument in given):
-        if name.startswith("-") or (equals and f"--{name}" in options):
-            check_name(name, allowed, "option")
+        is_word = "files" in parameters or not (equals and f"--{name}" in options)
+        if name.startswith("-") or not is_word:
+            check_name(name.rstrip("_"), allowed, "option")
     given = [re.sub(r"^--class=", "--class_=", a) for a in given]  # class is a word of Python
     return place_arguments(command, given)
 

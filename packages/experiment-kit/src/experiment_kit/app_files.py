@@ -57,8 +57,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys: dict[str, Any] = {}
-        for key, _ in node.value:
-            if keys.setdefault(str(key.value), key) is not key:
+        for key in (k for k, _ in node.value if k.start_mark.index >= node.start_mark.index):
+            if keys.setdefault(f"{key.tag}{key.value}", key) is not key:
                 raise yaml.MarkedYAMLError(None, None, f"{key.value} stands twice", key.start_mark)
         return super().construct_mapping(node, deep)
 
@@ -155,8 +155,7 @@ def read_option(config: Any, key: str) -> Any:
 
 def match_names(pattern: str, name: str) -> bool:
     """Match names that slashes separate; a pattern may leave out the last names."""
-    slashes = name.count("/") - pattern.count("/")
-    return fnmatch(name, pattern + "/*" * slashes)
+    return fnmatch(name, pattern + "/*" * (name.count("/") - pattern.count("/")))
 
 
 def find_table_specs(app: str) -> list[Path]:
@@ -185,7 +184,7 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
         if not best:
             first = str([*list_classes(config).values(), "network"][0]).rpartition(".")[2]
             own = _describe_mechanisms(config) or "plain" if kind == "method" else first
-            best = re.sub(r"[^\w.-]+", "", own.replace(":", "_").replace(",", "."))[:60]
+            best = re.sub(r"[^\w.-]+", "", own)[:60]
         run[kind] = best
     return run
 

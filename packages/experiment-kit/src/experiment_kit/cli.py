@@ -27,7 +27,7 @@ from torch.utils.tensorboard.writer import FileWriter
 from experiment_kit import run_files
 from experiment_kit.app import AppSpec
 from experiment_kit.app_cli import AppCLI, explain_absent_size
-from experiment_kit.app_files import SLOTS, flatten_row
+from experiment_kit.app_files import SLOTS, flatten_row, read_option
 from experiment_kit.environment import search_working_directory_last
 from experiment_kit.errors import UserError, convert_user_errors, exit_on_user_error
 from experiment_kit.run import Run, config_hash
@@ -135,7 +135,9 @@ def find_start_checkpoint(run: Run, given: Any, fitting: bool, start: Any = None
             remedy = "run fit, name the folder of a run, as in test RUN, or give ckpt_path"
             raise UserError(f"{run.folder} is not trained: {remedy}")
         if start and not path:
-            raise UserError(f"{run.folder} starts from a checkpoint: name it by --ckpt_path")
+            raise UserError(
+                f"{run.folder} began from a checkpoint: give --ckpt_path or --start=null"
+            )
         return path
     if fitting:
         print(f"resuming {run.folder} from step {run_files.parse_step(found)}", flush=True)
@@ -154,7 +156,9 @@ def copy_last_state(app: AppSpec, source: Run, run: Run, config: Mapping[str, An
     state = torch.load(path, map_location="cpu", weights_only=True) if path else {}
     loops = state.get("loops", {}).get("fit_loop", {}).get("epoch_loop.batch_progress", {})
     is_apart = "averaging_state" in state or not loops.get("is_last_batch", True)
-    if reason := reason or "it averaged its weights, or ended within an epoch" * is_apart:
+    is_stopped = state.get("resumable", {}).get("stopped", False)
+    is_apart |= is_stopped and read_option(shorter, "trainer.max_time") is not None
+    if reason := reason or "it averaged its weights, or ended by time or in an epoch" * is_apart:
         print(f"{run.folder} starts from nothing, not from {source.folder}: {reason}")
         return
     # first the record, so that other data is found, and the curves, without HPARAMS
@@ -177,9 +181,9 @@ def explain_difference(shorter: Mapping[str, Any], longer: Mapping[str, Any]) ->
     if name != "ConstantSchedule" or 0 < schedule.get("init_args", {}).get("warmup", 0) < 1:
         return f"the learning rates of {name} depend on the length"
     unbound = (None, -1)
-    *pairs, (limit, _) = zip(*ends, strict=True)
-    if limit or any((a or 0) > (b or 0) for a, b in pairs[2:]):
-        return "it had a time limit, or a longer minimum"
+    pairs = [*zip(*ends, strict=True)]
+    if any((a or 0) > (b or 0) for a, b in pairs[2:4]):
+        return "it had a longer minimum"
     is_longer = all(b in unbound or (a not in unbound and a <= b) for a, b in pairs[:2])
     return "" if is_longer else "it is shorter"
 

@@ -158,8 +158,7 @@ class SlotHelpFormatter(DefaultHelpFormatter):
             action.help = re.sub(r":\w+:`~?(?:\w+\.)*(\w+)`", r"\1", action.help)
         package = _CLASSES.get(action.dest, "")
         if package.startswith("attention_core"):
-            found = ", ".join(sorted(list_classes(package)))
-            action.extra_help = lambda: f", such as {found}"
+            action.extra_help = lambda: f", such as {', '.join(sorted(list_classes(package)))}"
         return super()._get_help_string(action)
 
 

@@ -196,7 +196,7 @@ class Run:
             if names != (now := [*found.get(kind, ())]):
                 changes = [f"without {x!r}" for x in names if x not in now]
                 changes = changes[:2] + [f"with {x!r}" for x in now if x not in names][:2]
-                text = f"{self.folder} was trained with other {kind}: they are now"
+                text = f"{self.folder} was trained with other {kind} or splits: they are now"
                 order = ", ".join(changes) or "in another order"
                 raise UserError(f"{text} {order}: restore the data, or train anew on it")
         return bool(known.get("vocabulary"))

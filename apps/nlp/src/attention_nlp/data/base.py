@@ -239,7 +239,7 @@ class LanguageData(datamodule.SplitDataModule):
             for number, line in enumerate(read_samples(path), 1):
                 if not line.strip():
                     continue
-                fields = [field.strip() for field in line.strip().split("\t")]
+                fields = [field.strip() for field in (line.split("\t") if count > 1 else [line])]
                 if len(fields) != count or not all(fields):
                     text = f"{self.dataset_name} takes {count} texts in a line, with a tab between"
                     raise UserError(f"{path}, line {number}: {text}, not {len(fields)}")

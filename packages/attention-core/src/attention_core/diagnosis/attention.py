@@ -126,7 +126,7 @@ def _read_product(node: Node, name: str) -> AttentionCall | None:
 
 def _find_keys(node: Node) -> tuple[Node, bool] | None:
     """Return the keys whose product with queries a map comes from, and `may_pad`, or None."""
-    paths = [[node]]
+    paths, seen = [[node]], set[tuple[Node, bool]]()
     while paths:
         node = (path := paths.pop())[-1]
         if node.name in PRODUCTS or node.name == "baddbmm":
@@ -142,7 +142,9 @@ def _find_keys(node: Node) -> tuple[Node, bool] | None:
         names = {made.name for made in path}
         # a bias of queries may be older than their product with keys; the values are not the map's
         is_map = "softmax" in names and names.isdisjoint(("linear", *PRODUCTS))
-        paths += [[*path, parent] for parent in known[0 if is_map else -1 :]]
+        if (node, is_map) not in seen:
+            paths += [[*path, parent] for parent in known[0 if is_map else -1 :]]
+        seen.add((node, is_map))
     return None
 
 

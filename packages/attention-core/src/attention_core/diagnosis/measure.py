@@ -181,7 +181,9 @@ class Measurer:
 
 def _read_tokens(node: Node, mask: Tensor | None, layer: Layer) -> tuple[Tensor, Tensor | None]:
     x = layer.arrange_tokens(node, node.value)
-    valid = mask if mask is not None and mask.shape == x.shape[:2] else None
+    valid, shapes = None, (x.shape[:2], node.shape[:-1])
+    if mask is not None and mask.shape in shapes:
+        valid = mask.reshape(x.shape[:2])
     _check_finite(x, valid, layer, "tokens")
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     return x if valid is None else x.where(valid.unsqueeze(-1), 0.0), valid  # it may be NaN

@@ -142,7 +142,7 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
         raise ValueError(
             f"the attention maps of {type(model).__name__} are of channels, of blocks, or of more "
             "tokens than a stream has (joint attention), and smoothness is measured between the "
-            "tokens of one (graphs of several sizes: diagnose one at a time)"
+            "tokens of a stream (graphs of several sizes: diagnose one at a time)"
         )
     for call in calls:
         if call.filter is not None:

@@ -145,7 +145,7 @@ def _judge_stack(layers: list[LayerDiagnosis], subject: str) -> str:
     ratios = f"HFC/LFC times {_format_interval(depth.factor)}"
     onset = _name_onset(layers, depth, kind)
     if kind == "borderline":
-        limit = f"token cosine holds the limit, {_limit_cosine(depth):.3g}"
+        limit = f"token cosine holds the limit, {_limit_cosine(depth):.4g}"
         if not depth.cosine.holds(_limit_cosine(depth)):
             limit = f"factor of HFC/LFC holds the limit, {SMOOTHED_FACTOR}"
         onset = f"The interval of its {limit}: more samples may decide."

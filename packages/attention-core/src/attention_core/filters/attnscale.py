@@ -41,7 +41,7 @@ class AttnScale(Mechanism):
         """Amplify the difference from the mean."""
         if not self.masked:
             name, mask = "AttnScale(masked=False)", getattr(A, "mask", None)
-            if getattr(A, "is_causal", False) or hasattr(A, "new"):
+            if getattr(A, "is_causal", False) or hasattr(A, "_prepend_past"):
                 raise ValueError(f"{name} averages over future tokens: it cannot be causal")
             if mask is not None:
                 find_allowed_tokens(mask, name)

@@ -39,8 +39,9 @@ class FilteredAttention(Filtered, Attention):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         q, k = self.q_norm(q), self.k_norm(k)  # (B, H, N, d)
         dropout = self.attn_drop.p if self.training else 0.0
-        A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
-        if self.kernel is not None:
+        if self.kernel is None:
+            A: Any = Softmax(q, k, attn_mask, is_causal, dropout)
+        else:
             A = apply_kernel(self.kernel, (q, k), x, attn_mask, is_causal)
         y = postprocess(self.kernel, self.filter(A, v)).transpose(1, 2).flatten(2)
         # a fused call leaves out this module, whose hooks see H, as of rollouts

@@ -56,7 +56,7 @@ def apply_kernel(
     """Return the map that a kernel makes of queries, keys and tokens x (B, N, D)."""
     if is_causal:
         raise ValueError(f"{type(kernel).__name__} is bidirectional: it cannot be causal")
-    return kernel(*qk, x, mask)
+    return kernel(*qk, x, key_mask(mask, *qk))
 
 
 def postprocess(kernel: Any, z: Tensor) -> Tensor:

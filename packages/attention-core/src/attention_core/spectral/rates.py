@@ -21,7 +21,7 @@ def logit_range(A: Tensor, mask: Tensor | None = None) -> Tensor:
     A softmax ignores what is added to a row of its logits. The result is infinite for a map with an
     entry of 0 (a causal one) or below.
 
-    Shapes: A (..., N, N), mask (..., N) of one axis less: `mask[:, None]` for heads -> (...).
+    Shapes: A (..., N, N), mask (..., N), of heads `mask[:, None]`, -> (...).
 
     Source: theorem 3 of https://arxiv.org/abs/2203.05962
 
@@ -67,7 +67,7 @@ def map_smoothing_rate(H: Tensor, mask: Tensor | None = None) -> Tensor:
     It is the sharpest factor that theorem 3 could have, and holds for causal maps and for filters
     of them.
 
-    Shapes: H (..., N, N), mask (..., N) of one axis less: `mask[:, None]` for heads -> (...).
+    Shapes: H (..., N, N), mask (..., N), of heads `mask[:, None]`, -> (...).
 
     Source: the proof of theorem 3 of https://arxiv.org/abs/2203.05962, before its last step
 

@@ -70,8 +70,7 @@ def reproduce_tables(profile: str = PROFILE, paper: str = ALL, **options: Any) -
             count += 1
         else:
             console.print(f"{one.spec.table} has no measured cell", highlight=False)
-    notes = {one.spec.table: one.note for one in tables}
-    write_index(root / "tables", root / "index.md", notes)
+    write_index(root / "tables", root / "index.md", {x.spec.table: x.note for x in tables})
     console.print(f"{count} of {len(tables)} tables have a measured cell")
     refuse_failures(failures, "index")
 

@@ -86,13 +86,14 @@ def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
     """Find the csv files of val and test beside one called train; UserError for a part of one."""
     ends = map(re.escape, re.split(rf"(?i)train(?:ing)?{_SET}(?![a-z])", path.name, maxsplit=1))
     other = rf"(?i:(?P<test>test(?:ing)?)|(?P<val>dev|val(?:id(?:ation)?)?)){_SET}".join(ends)
-    # names by Spark, and of shards on the hub
-    names = re.split(r"(?i)(?<=part)[\W_]?\d+|\d+(?=-of-)", path.name)
+    names = re.split(r"(?i)(?<=part)[\W_]?\d+|\d+(?=-of-)", path.name)  # on the hub too
     part = r"[\W_]?\d+".join(map(re.escape, names))
     held_out = rf"({re.escape(path.stem)}[-_. ])?(train|{_EVAL})(ing)?{_SET}\d*{_TABLE}"
-    found = {"train": path}
-    for file in sorted({*path.parent.iterdir()} - {path}):
-        if re.fullmatch(part, file.name):
+    found, length = {"train": path}, len(path.name)
+    files = sorted({*path.parent.iterdir()} - {path}, key=lambda x: (abs(len(x.name) - length), x))
+    for file in files:
+        is_part = re.fullmatch(part, file.name)
+        if is_part and re.search(r"-of-|part-\d{5}", path.name):
             raise UserError(f"{path} and {file} are parts of one table: join them")
         split = match.lastgroup if (match := re.fullmatch(other, file.name)) else None
         if split and split not in found:
@@ -101,7 +102,7 @@ def find_split_files(path: Path, columns: Columns) -> dict[str, Path]:
                 found[split] = file
             except UserError as error:
                 warn_once(f"{error}: {file.name} is not read")
-        elif split or re.fullmatch(held_out, file.name, re.IGNORECASE):
+        elif is_part or split or re.fullmatch(held_out, file.name, re.IGNORECASE):
             warn_once(f"{file} is not read: one train.csv, dev.csv and test.csv are, as splits")
     return found
 

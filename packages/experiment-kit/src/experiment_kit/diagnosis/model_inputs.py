@@ -35,7 +35,8 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
         made = app.make_inputs(count) if app else [*map(make_image, range(count))]
         return made, _MADE[kind]
     samples: list[Any] = []
-    files = find_input_files(paths, kind, count)
+    files = find_input_files(paths, kind, count)  # some may be empty
+    files += [file for file in find_input_files(paths, kind, 0) if file not in files]
     for file in files:
         found: Any = app.read_input(file) if app else load_image(file)
         samples += [line for line in found if line.strip()] if kind == "text" else [found]
@@ -49,7 +50,7 @@ def find_samples(paths: Sequence[str], kind: Kind, count: int) -> tuple[list[Any
 
 
 def find_input_files(paths: Sequence[str], kind: str, count: int) -> list[Path]:
-    """List the named files and those of a kind in folders; `count` of them if it is not 0."""
+    """List the named files and those of a kind in folders, or `count` of them evenly apart."""
     files: list[Path] = []
     for path in map(Path, paths):
         if not path.exists():
@@ -59,7 +60,6 @@ def find_input_files(paths: Sequence[str], kind: str, count: int) -> list[Path]:
             raise UserError(f"--input={path} is a folder without {kind or 'file'}s")
         files += found if path.is_dir() else [path]
     size = min(count or len(files), len(files))
-    # evenly apart, as files come class by class
     return [files[number * len(files) // size] for number in range(size)]
 
 

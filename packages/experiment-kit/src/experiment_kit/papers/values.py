@@ -139,8 +139,7 @@ def count_tests(data: str) -> int:
 @cache
 def read_tables() -> dict[str, PaperTable]:
     """Return all printed tables by their ids."""
-    folder = Path(__file__).parent / "values"
-    families = map(read_settings, sorted(folder.glob("*.yaml")))
+    families = map(read_settings, sorted((Path(__file__).parent / "values").glob("*.yaml")))
     tables = (_parse_table(family, entry) for family in families for entry in family["tables"])
     return {table.id: table for table in tables}
 

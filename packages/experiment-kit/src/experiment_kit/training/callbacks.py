@@ -62,8 +62,7 @@ class StepSeed(Callback):
         """Seed by the number of batches of all epochs so far."""
         key = f"{self.seed} {trainer.fit_loop.epoch_loop.total_batch_idx} {trainer.global_rank}"
         # a hash, so that neighboring steps and seeds share no draws
-        digest = hashlib.blake2b(key.encode(), digest_size=4).digest()
-        seed = int.from_bytes(digest, "big")
+        seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002 -- timm's Mixup draws from numpy's global generator
         random.seed(seed)

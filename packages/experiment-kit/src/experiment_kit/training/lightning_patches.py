@@ -128,8 +128,7 @@ class BestCheckpoint(ModelCheckpoint):
             paths = {name: self._relocate_path(state_dict[name]) for name in _PATHS}
             scores = state_dict["best_k_models"].items()
             kept = {self._relocate_path(path): score for path, score in scores}
-            here = {"dirpath": self.dirpath, "best_k_models": kept, **paths}
-            state_dict = {**state_dict, **here}
+            state_dict = {**state_dict, "dirpath": self.dirpath, "best_k_models": kept, **paths}
         super().load_state_dict(state_dict)
 
     def _relocate_path(self, path: str) -> str:

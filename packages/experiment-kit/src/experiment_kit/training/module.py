@@ -1,6 +1,7 @@
 """The LightningModule of all apps: slots, penalties, optimizer groups, schedule, monitor."""
 
 import copy
+import re
 from abc import ABC
 from collections.abc import Callable
 from typing import Any, Literal, Self
@@ -72,7 +73,9 @@ class AttentionModule(LightningModule, ABC):
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
-        if isinstance(layers, str) and {*layers} <= {*"0123456789,-"}:  # as an option gives them
+        if isinstance(layers, str) and re.fullmatch(
+            r"-?\d+(, *-?\d+)*", layers
+        ):  # an option has a text
             layers = [int(index) for index in layers.split(",")]
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}

@@ -104,8 +104,7 @@ class Schedule(ABC):  # noqa: B024 -- of a dataclass that is no ABC, jsonargpars
 
     def __call__(self, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> Config:
         """Return the scheduler and its interval; both counts are of optimizer steps."""
-        per_epoch = self.interval == "epoch"
-        T = math.ceil(total_steps / steps_per_epoch) if per_epoch else total_steps
+        T = math.ceil(total_steps / steps_per_epoch) if self.interval == "epoch" else total_steps
         w = round(self.warmup * T) if self.warmup < 1 else int(self.warmup)
         if w >= T:
             raise ValueError(f"warmup must be shorter than the run, which is {T}, not {w}")

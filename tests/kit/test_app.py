@@ -113,7 +113,7 @@ def test_a_run_from_a_checkpoint_is_known_by_its_folder(finished, tmp_path, caps
     (run.folder / "result.json").unlink()
     assert find_start_checkpoint(run, str(start), True) == str(run.find_newest_checkpoint())
     shutil.rmtree(run.checkpoint_folder)
-    assert "starts from a checkpoint: name it by --ckpt_path" in read_error(run_app, APP, again)
+    assert "began from a checkpoint: give --ckpt_path or" in read_error(run_app, APP, again)
 
 
 def test_a_trial_of_two_batches_leaves_nothing(tmp_path, monkeypatch) -> None:

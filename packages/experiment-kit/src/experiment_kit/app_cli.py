@@ -246,8 +246,8 @@ class AppCLI(LightningCLI):
             check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
             named = self.run, settings.seed_everything, self.app.monitor
             callbacks += default_callbacks(*named, settings.checkpoint, self.preemption)
-        # a logger of RUN may begin its files anew: without training, only a given one logs
-        is_given = not self.source or "--trainer.logger" in " ".join(self.arguments)
+        # a config's logger may begin its files anew: without training, only an option's logs
+        is_given = "--trainer.logger" in " ".join(self.arguments)
         loggers = _as_list(options.logger) if fitting or is_given else []
         if fitting and options.logger is not False:
             loggers = [RunLogger(self.run, settings.ckpt_path), *loggers]

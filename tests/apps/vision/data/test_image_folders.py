@@ -249,4 +249,4 @@ def test_a_run_answers_by_the_classes_of_its_training(imagenet, monkeypatch, rea
     assert "new.png was added or removed" in read_error(run_app, APP, ["test", run])
     (imagenet / "classes.txt").write_text("cat\nelk")
     sentence = read_error(predict_files, run, [image])
-    assert "other classes: they are now without 'dog': restore" in sentence
+    assert "other classes or splits: they are now without 'dog': restore" in sentence

@@ -246,7 +246,7 @@ class AppCLI(LightningCLI):
             check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
             named = self.run, settings.seed_everything, self.app.monitor
             callbacks += default_callbacks(*named, settings.checkpoint, self.preemption)
-        # a config's logger may begin its files anew: without training, only an option's logs
+        # without training only --trainer.logger logs: that of a config may overwrite its files
         is_given = "--trainer.logger" in " ".join(self.arguments)
         loggers = _as_list(options.logger) if fitting or is_given else []
         if fitting and options.logger is not False:

@@ -41,8 +41,8 @@ class Sum:
 
     `before` is the sum that the stream comes from, None for the first one; `is_normed` says that a
     norm lies between the two. `calls` are the attention calls of the branches, and `attention` is
-    the first of the stream's own tokens onto as many keys or fewer, with its branch. A norm counts
-    as a sum without branches where changes are measured.
+    the first whose queries are the stream's tokens, and whose keys are not more, with its branch. A
+    norm counts as a sum without branches where changes are measured.
     """
 
     node: Node
@@ -160,7 +160,7 @@ def trace_stream(node: Node) -> list[Node]:
 
 
 def is_rearranged(made: Sum) -> bool:
-    """Return True if other tokens make a sample of a sum than before, as frames and then places."""
+    """Return True if tokens were regrouped into other samples before a sum, as in a video."""
     path = trace_stream(made.carried)
     is_cut = any(node.shape[0] != made.node.shape[0] for node in path)
     return is_cut and any(node.name in _MOVES and len(node.shape) > MIN_TOKEN_AXES for node in path)

@@ -73,10 +73,8 @@ class AttentionModule(LightningModule, ABC):
         check_nonnegative("model", weight_decay=weight_decay)
         optim.check_optimizer(optimizer, weight_decay)
         save_plain_hyperparameters(self)
-        if isinstance(layers, str) and re.fullmatch(
-            r"-?\d+(, *-?\d+)*", layers
-        ):  # an option has a text
-            layers = [int(index) for index in layers.split(",")]
+        if re.fullmatch(r"-?\d+(, *-?\d+)*", str(layers)):  # an option gives a text
+            layers = [int(index) for index in str(layers).split(",")]
         self.slots: dict[str, Any] = {"filter": filter, "kernel": kernel, "tokens": tokens}
         self.slots |= {"reparam": reparam, "layers": layers}
         if dropout_mask is not None:

@@ -1,6 +1,7 @@
 """Functions of tokens at their positions in models of transformers: they see no padding."""
 
 import copy
+import threading
 from functools import partial
 
 import pytest
@@ -59,24 +60,19 @@ def test_checkpointed_tokens_see_their_own_mask_again():
     assert_close(*list_checkpointed_gradients(model, run))
 
 
-def test_replicas_of_data_parallel_see_their_own_mask():
-    """As `nn.DataParallel` calls them: shallow copies whose hooks are those of the original."""
+def test_threads_that_share_a_model_see_their_own_mask():
     model = randomize(attach(build("bert"), tokens=partial(FeatScale, gain=1)), "tokens")
-    given = make_inputs("bert", padded=True)
+    given, own = make_inputs("bert", padded=True), threading.get_ident()
     expected = model(**given)[0]
-    replica = _replicate(model)
-    model(given["input_ids"])  # the original has no mask
-    assert torch.equal(replica(**given)[0], expected)
 
+    def run_another(*_):
+        if threading.get_ident() == own:  # without a mask
+            other = threading.Thread(target=model, args=(given["input_ids"],))
+            other.start()
+            other.join()
 
-def _replicate(module: nn.Module) -> nn.Module:
-    copied = module._replicate_for_data_parallel()
-    for name, child in module._modules.items():
-        copied._modules[name] = _replicate(child)
-    for name, weight in module._parameters.items():
-        setattr(copied, name, weight)
-    copied._buffers = dict(module._buffers)
-    return copied
+    model.encoder.layer[0].attention.self.register_forward_hook(run_another)
+    assert torch.equal(model(**given)[0], expected)
 
 
 def test_a_packed_mask_is_refused():

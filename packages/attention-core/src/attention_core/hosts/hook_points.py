@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,8 @@ PADDING = "key_padding_mask"  # True where a token is padding; the other masks m
 PAIRS = "attn_mask"  # timm's, of pairs of tokens
 MASK_ARGS = ("attention_mask", "mask", PADDING, PAIRS)
 # attributes of the hooked modules
-_STATE = ("tokens_position", "tokens_hooks", "tokens_attention", "tokens_valid_mask")
+_STATE = ("tokens_position", "tokens_hooks", "tokens_see_mask")
+_CALL = threading.local()  # the mask of the attention that runs: threads may share a model
 # the package of a folder with its own code, whose name and hash differ between copies
 OWN_CODE = re.compile(r"^transformers_modules\.(.*\.)?(?=\w+\.\w+$)")
 ONLY_LAYERSCALE = "only LayerScale, which acts on each token alone, is allowed"
@@ -123,14 +125,10 @@ def insert_tokens(part: nn.Module, module: nn.Module, point: HookPoint, position
         args = list(inspect.signature(find_host_class(attention).forward).parameters)[1:]
         if not {*MASK_ARGS} & {*args}:  # an older timm, without masks
             return
-        # each call finds its own modules: nn.DataParallel calls several copies at once, which
-        # share what a hook holds
+        target.tokens_see_mask = True
         record = partial(_record_mask, args, type(part).__name__, position)
-        target.tokens_hooks += [
-            module.register_forward_pre_hook(partial(_link_attention, point)),
-            # not the model's first mask: a recomputed (checkpointed) layer records its own again
-            attention.register_forward_pre_hook(record, with_kwargs=True),
-        ]
+        # not the model's first mask: a recomputed (checkpointed) layer records its own again
+        target.tokens_hooks += [attention.register_forward_pre_hook(record, with_kwargs=True)]
 
 
 def add_mask_checks(model: nn.Module, tokens: nn.Module, position: Position) -> None:
@@ -158,12 +156,6 @@ def remove_tokens(model: nn.Module) -> None:
                 delattr(module, name)
 
 
-def _link_attention(point: HookPoint, module: nn.Module, args: tuple[Any, ...]) -> None:
-    target: Any = module.get_submodule(point.target)
-    # in a tuple: a module itself would become a child
-    target.tokens_attention = (module.get_submodule(point.attention or ""),)
-
-
 def _record_mask(
     names: list[str], tokens: str, position: str, module: Any, args: Any, kwargs: Any
 ) -> None:
@@ -183,7 +175,7 @@ def _record_mask(
     elif mask is not None:
         is_padding = mask.ndim == 2 and name != PAIRS
         valid = mask.bool() if is_padding else find_allowed_tokens(mask, tokens)
-    module.tokens_valid_mask = valid
+    _CALL.valid = valid
 
 
 def _replace_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -200,8 +192,7 @@ def _call_tokens(module: Any, x: Tensor) -> Tensor:
             f"{type(module.tokens).__name__} needs tokens (batch, tokens, channels), got "
             f"{tuple(x.shape)} at {find_import_path(module)}: a norm after pooling has none"
         )
-    attention = getattr(module, "tokens_attention", (None,))[0]
-    valid = getattr(attention, "tokens_valid_mask", None)
+    valid = _CALL.valid if hasattr(module, "tokens_see_mask") else None
     if valid is None:
         return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # (B, H, W, D) has H W tokens
     return module.tokens(x, valid[:, -x.shape[1] :].expand(len(x), -1))

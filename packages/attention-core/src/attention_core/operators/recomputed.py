@@ -5,7 +5,6 @@ maps; fused calls would compute the softmax for each power. One application need
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import Any
 
 import torch
@@ -48,13 +47,14 @@ class _Recomputed(torch.autograd.Function):
     def forward(ctx: Any, options: Any, *inputs: Any) -> Tensor:
         ctx.options, ctx.seed = options, int(torch.randint(2**62, ())) if options[1] else 0
         like = inputs[3].transpose(1, 2)  # (B, N, H, E), which a host's next projection reads
-        sums = [like.new_empty(like.shape) for _ in inputs[5:] or (like,)]  # a view is read-only
-        rows = [inputs[0], *(y.transpose(1, 2) for y in sums), inputs[1]]
+        y = like.new_empty(like.shape)
+        inner = [y.new_empty(inputs[3].shape) for _ in inputs[6:]]
+        rows = [inputs[0], y.transpose(1, 2), *inner, inputs[1]]
         for i, (q, *outs, mask), part in _split_parts(rows, inputs[2:]):
-            for out, y in zip(outs, _sum_powers(ctx, i, q, mask, *part), strict=True):
-                out.copy_(y.view(out.shape))
-        ctx.save_for_backward(*inputs, *rows[2:-1])
-        return sums[0]
+            for out, u in zip(outs, _sum_powers(ctx, i, q, mask, *part), strict=True):
+                out.copy_(u.view(out.shape))
+        ctx.save_for_backward(*inputs, *inner)
+        return y  # not a view, which would be read-only
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -79,28 +79,26 @@ class _Recomputed(torch.autograd.Function):
 
 
 def _split_parts(rows: Sequence[Any], others: Sequence[Any]) -> Iterator[tuple[int, Any, Any]]:
-    """Take a few samples, heads, or rows: of tensors with the queries' rows, and of others."""
-    shape, slices = torch.Size((*rows[0].shape[:3], others[0].shape[2])), []
+    """Split into a few samples, heads, or rows: tensors with the queries' rows, and others."""
+    shape = torch.Size((*rows[0].shape[:3], others[0].shape[2]))
+    parts = [[t] for t in (*rows, *others)]
     for axis in range(2 if len(others) > 4 else 3):  # a polynomial needs whole maps
         numel = CHUNK_NUMEL * (1 + axis // 2)  # each part of the rows adds to the gradients of k, v
         count = max(1, numel // shape[axis + 1 :].numel())
-        slices.append([slice(i, i + count) for i in range(0, shape[axis], count)])
-    for i, part in enumerate(product(*slices)):
-        yield i, [_take(t, part) for t in rows], [_take(t, part[:2]) for t in others]
-
-
-def _take(t: Tensor | None, part: Sequence[slice]) -> Tensor | None:
-    """Take a part; an axis of one entry of a mask stays as it is."""
-    if t is None:
-        return None
-    return t[tuple(s if n > 1 else slice(1) for s, n in zip(part, t.shape, strict=False))]
+        repeats = -(-shape[axis] // count)
+        for i, ts in enumerate(parts if repeats > 1 else []):
+            # an axis of one entry of a mask stays as it is, and so do the rows of keys and values
+            stays = ts[0] is None or ts[0].shape[axis] == 1 or (axis == 2 and i >= len(rows))
+            parts[i] = [p for t in ts for p in (repeats * [t] if stays else t.split(count, axis))]
+    for i, part in enumerate(zip(*parts, strict=True)):
+        yield i, part[: len(rows)], part[len(rows) :]
 
 
 def _sum_powers(ctx: Any, part: int, q: Tensor, mask: Any, k: Tensor, *others: Any) -> list[Tensor]:
     """Return the polynomial of A applied to v, and the inner sums of Horner's scheme."""
     A, steps = _form_map(ctx, part, q, mask, k)[2], ctx.options[2]
     v, *theta = (t.flatten(0, 1) for t in others)
-    sums = horner_terms(A.__matmul__, v, theta, steps) if theta else [v, A @ v * steps[0][0]]
+    sums = horner_terms(A.bmm, v, theta, steps) if theta else [v, A.bmm(v) * steps[0][0]]
     return list(sums)[:0:-1]
 
 
@@ -111,7 +109,7 @@ def _add_gradients(ctx: Any, part: int, rows: Sequence[Any], others: Sequence[An
     k, v, *theta = (t.flatten(0, 1) for t in others[: len(others) // 2])
     dk, dv, *dtheta = (t.flatten(0, 1) for t in others[len(others) // 2 :])
     # the gradients of Horner's sums are the polynomials of the basis, of A^T applied to g
-    terms = list(basis_terms(steps, dropped.mT.__matmul__, g)) if theta else [g]
+    terms = list(basis_terms(steps, dropped.mT.bmm, g)) if theta else [g]
     inner, dA = [*inner, theta[-1] * v if theta else v], torch.empty_like(A)
     for i, (term, u, (a, _, _)) in enumerate(zip(terms, inner, steps, strict=False)):
         dA.baddbmm_(term, u.mT, beta=min(i, 1), alpha=a)
@@ -132,7 +130,8 @@ def _add_gradients(ctx: Any, part: int, rows: Sequence[Any], others: Sequence[An
 def _form_map(ctx: Any, part: int, q: Tensor, mask: Tensor | None, k: Tensor) -> tuple[Any, ...]:
     """Form the same map each time: A, (maps, N, M), kept entries, and their product."""
     (scale, threshold, _), kept = ctx.options, None
-    A = (q.flatten(0, 1) * scale) @ k.flatten(0, 1).mT
+    A = q.new_empty(q.shape[:2].numel(), q.shape[2], k.shape[2])
+    A.baddbmm_(q.flatten(0, 1), k.flatten(0, 1).mT, beta=0, alpha=scale)
     if mask is not None:
         A.view(*q.shape[:3], -1).add_(mask)
         empty = A.detach().amax(-1, keepdim=True) == -torch.inf

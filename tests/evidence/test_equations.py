@@ -12,19 +12,14 @@ from benchmarks.evidence.stacks import STACKS, apply_block, draw_attention, draw
 from benchmarks.evidence.task import describe_run, list_runs, list_trials, train_namer
 
 
-def apply_softmax_attention(attention, x):
-    """One head of plain attention, literally."""
-    q, k, v = attention.qkv(x).chunk(3, -1)
-    return attention.proj((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
-
-
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_layer_equals_its_equation(stack):
     x = torch.randn(2, 7, 6, dtype=torch.float64)
     attention, mlp = draw_attention(STACKED["plain"], 6, 1), draw_mlp(6)
 
     def attend(x):
-        return apply_softmax_attention(attention, x)
+        q, k, v = attention.qkv(x).chunk(3, -1)
+        return attention.proj((q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v)
 
     def normalize(x):
         return F.layer_norm(x, (6,))

@@ -3,7 +3,7 @@
 import copy
 import pickle
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from itertools import count, product
 from typing import Any, NamedTuple
 
@@ -257,12 +257,6 @@ def fail_late(make: Callable[..., Any], calls: int) -> Callable[..., Any]:
     return make_or_fail
 
 
-def share_spectrum() -> Callable[[int], Any]:
-    """Return a factory that gives all layers one spectrum, which can be tied to the first alone."""
-    made: list[Any] = []
-    return lambda dim: made[0] if made else made.append(EigenSpectrum(dim)) or made[0]
-
-
 # by the number of the last layer; made anew for each model, since some count their calls
 REFUSALS: dict[str, Callable[[int], dict[str, Any]]] = {
     "filter-none": lambda last: {"make_filter": lambda heads: None},
@@ -272,7 +266,7 @@ REFUSALS: dict[str, Callable[[int], dict[str, Any]]] = {
     "tokens-none": lambda last: {"make_filter": GFSA, "tokens": lambda dim: None},
     "tokens-late": lambda last: {"make_filter": GFSA, "tokens": fail_late(LayerScale, last)},
     "reparam-none": lambda last: {"reparam": lambda dim: None},
-    "reparam-shared": lambda last: {"make_filter": GFSA, "reparam": share_spectrum()},
+    "reparam-shared": lambda last: {"make_filter": GFSA, "reparam": cache(EigenSpectrum)},
     "reparam-width": lambda last: {"reparam": lambda dim: EigenSpectrum(dim + 1)},
     "reparam-late": lambda last: {"reparam": fail_late(EigenSpectrum, last)},
     "layers-empty": lambda last: {"make_filter": GFSA, "layers": "99:"},

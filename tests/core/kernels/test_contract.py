@@ -1,5 +1,7 @@
 """The contract of kernels: linear maps without influence of padding, at a linear cost."""
 
+from functools import partial
+
 import pytest
 import torch
 from attention_core import AttnScale, kernels, penalties
@@ -8,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd import gradgradcheck
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 
 from tests.core import cases as filters
 from tests.core.kernels.cases import (
@@ -136,8 +139,9 @@ def test_causality_masks_of_pairs_biases_and_integers_are_refused(case):
 @all_cases()
 def test_gradients_reach_every_parameter_that_is_read(case, training):
     layer = layer_of(case).train(training)
+    run = partial(checkpoint, layer, use_reentrant=False) if training else layer
     with penalties(layer) as terms:
-        y = layer(torch.randn(B, N, DIM), gaps())
+        y = run(torch.randn(B, N, DIM), gaps())
     ((y * torch.randn_like(y)).sum() + sum(terms)).backward()
     grads = {name: weight.grad for name, weight in layer.named_parameters()}
     assert all(grad is not None and grad.isfinite().all() for grad in grads.values())

@@ -1,11 +1,12 @@
 """Singularformer against its equations, summary by summary, and its penalty by hand."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from attention_core import SelfAttention
-from attention_core.kernels import Singularformer
+from attention_core.kernels import Singularformer, singularformer
 from attention_core.kernels.common import connect_layers
 from torch.testing import assert_close
 
@@ -79,6 +80,10 @@ def test_scores_of_the_layers_before_add_up_if_asked():
     for _ in range(2):  # passes
         for depth, layer in enumerate(connected):
             assert_close(layer(q, k, x).core, sum(alone[: depth + 1]).softmax(-1), **TIGHT)
-    assert all(layer.scores is None for layer in connected)  # no graph outlives the pass
+    assert singularformer._CALL.scores is None  # no graph outlives the pass
+    connected[0](q, k, x)
+    with ThreadPoolExecutor() as pool, pytest.raises(ValueError, match="with activation"):
+        pool.submit(connected[1], q, k, x).result()  # another thread has none
+    connected[2](q, k, x)
     with pytest.raises(ValueError, match="with activation checkpointing"):  # runs it alone
         connected[1](q, k, x)

@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -67,12 +68,18 @@ def test_threads_that_share_a_model_see_their_own_mask():
 
     def run_another(*_):
         if threading.get_ident() == own:  # without a mask
-            other = threading.Thread(target=model, args=(given["input_ids"],))
-            other.start()
-            other.join()
+            ThreadPoolExecutor().submit(model, given["input_ids"]).result()
 
     model.encoder.layer[0].attention.self.register_forward_hook(run_another)
     assert torch.equal(model(**given)[0], expected)
+
+
+def test_tokens_with_a_mask_export_any_batch():
+    model, given = attach(build("bert"), tokens=CONTRAST), make_inputs("bert", padded=True)
+    sizes = {name: {0: torch.export.Dim("batch")} for name in given}
+    program = torch.export.export(model, (), given, dynamic_shapes=sizes).module()
+    given = {name: torch.cat([x, x.flip(0)]) for name, x in given.items()}
+    assert_close(program(**given)[0], model(**given)[0])
 
 
 def test_a_packed_mask_is_refused():

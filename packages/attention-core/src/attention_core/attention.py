@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
 from attention_core.checks import (
     check_factories,
@@ -126,7 +127,7 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
 
     Each kernel with a `penalty(operator)` yields one scalar per forward pass. The papers add the
     mean over layers to the loss. Checkpoint layers by `use_reentrant=False`: the other kind gives
-    the terms no gradient.
+    the terms no gradient. Threads need models of their own.
 
     Source: eq. 12 of https://arxiv.org/abs/2505.08516
 
@@ -141,7 +142,8 @@ def penalties(model: nn.Module) -> Iterator[list[Tensor]]:
     terms: list[Tensor] = []
 
     def record(kernel: Any, inputs: tuple[Any, ...], operator: Any) -> None:
-        terms.append(kernel.penalty(operator))
+        with saved_tensors_hooks(lambda x: x, lambda x: x):  # a checkpoint counts its own tensors
+            terms.append(kernel.penalty(operator))
 
     check_models("penalties", model=model)
     with ExitStack() as stack:

@@ -195,4 +195,4 @@ def _call_tokens(module: Any, x: Tensor) -> Tensor:
     valid = _CALL.valid if hasattr(module, "tokens_see_mask") else None
     if valid is None:
         return module.tokens(x.flatten(1, -2)).reshape(x.shape)  # (B, H, W, D) has H W tokens
-    return module.tokens(x, valid[:, -x.shape[1] :].expand(len(x), -1))
+    return module.tokens(x, valid[:, -x.shape[1] :].expand(x.shape[0], -1))

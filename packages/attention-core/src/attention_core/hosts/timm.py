@@ -84,11 +84,11 @@ class FilteredWindows(Filtered, WindowAttention):
         q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4).unbind()
         average = None  # q, k and v are (B windows, H, N, d)
         if mask is not None:
-            allowed = (mask == 0).repeat(len(q) // len(mask), 1, 1).unsqueeze(1)
+            allowed = (mask == 0).repeat(q.shape[0] // len(mask), 1, 1).unsqueeze(1)
             average = partial(masked_mean, valid=allowed)
         bias, rate = self._get_rel_pos_bias(), find_H_dropout(self, self.attn_drop.p)
         if self.fused_attn:
-            bias = _add_window_mask(bias.expand(len(q), -1, -1, -1), mask)
+            bias = _add_window_mask(bias.expand(q.shape[0], -1, -1, -1), mask)
             p = self.attn_drop.p if self.training and not rate else 0.0
             attn = F.scaled_dot_product_attention
             A = Host(lambda u: attn(q, k, u, bias, p), v, average, rate)

@@ -1,5 +1,6 @@
 """Singularformer (Wu et al. 2023), https://www.ijcai.org/proceedings/2023/493"""
 
+import threading
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from attention_core.kernels.common import Kernel, at_least_float32, autocast_dis
 from attention_core.kernels.landmark import LandmarkOperator
 
 Padding = Literal["excluded", "published"]
+_CALL = threading.local()  # the scores of the layer before: threads may share a model
 
 
 def off_diagonal(M: Tensor) -> Tensor:
@@ -70,7 +72,6 @@ class Singularformer(Kernel):
         # no submodule: its weights are those of another layer
         self.before: tuple[Singularformer, ...] = ()
         self.is_followed = False
-        self.scores: Tensor | None = None
         self.dim, self.num_heads, self.gamma, self.padding = dim, num_heads, gamma, padding
         self.project = nn.Linear(dim, rank)
 
@@ -95,13 +96,13 @@ class Singularformer(Kernel):
         with autocast_disabled(q):
             pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
             scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
-            for before in self.before:
-                if before.scores is None:
+            if self.before:
+                before = getattr(_CALL, "scores", None)
+                if before is None:
                     raise ValueError("add_scores does not work with activation checkpointing")
-                # taken, as a graph that stays would not be freed
-                scores, before.scores = scores + before.scores, None
-            if self.is_followed:
-                self.scores = scores
+                scores = scores + before
+            # else taken, as a graph that stays would not be freed
+            _CALL.scores = scores if self.is_followed else None
             S = scores.softmax(-1)
         left, right = (t.expand(-1, self.num_heads, -1, -1) for t in (ranks, tokens))
         return LandmarkOperator(left, S, right, valid)

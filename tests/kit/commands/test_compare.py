@@ -117,10 +117,10 @@ def test_a_finished_comparison_shows_where_nothing_can_be_written(compare, capsy
 
 def test_settings_of_an_own_recipe_are_printed_before_training(compare, capsys, tmp_path) -> None:
     names = {"data": "imagenet_1k", "backbone": "deit_small_24", "seeds": [0]}
-    compare("plain", "gfsa", app="vision", dry_run=True, **names)
+    compare("plain", "gfsa", app="vision", dry_run=True, protocol="published", **names)
     text = capsys.readouterr().out
     assert text.startswith("One recipe, deit_24_gfsa, trains all; alone, a method would have")
-    assert re.search(r"plain +model.global_batch +1024 +512", text)
+    assert re.search(r"plain +model.dropout +0.0 +0.2\nplain +model.global_batch +1024 +512", text)
     with pytest.raises(UserError, match="imagenet_1k is not here: "):
         compare("plain", app="vision", **names)
     own = {"app": "nlp", "data": "csv_text", "backbone": "minilm", "method": "plain"}

@@ -1,5 +1,6 @@
 """Jobs on Ray: two nodes on one machine, of which one is killed with all that runs there."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -55,7 +56,9 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
                         process.kill()
                     return
 
+    handler = signal.getsignal(signal.SIGTERM)
     places, ended = connect_cluster("")(0), []
+    assert signal.getsignal(signal.SIGTERM) == handler
     Thread(target=kill_node, daemon=True).start()
     run_jobs(jobs, places, lambda job, status: ended.append((job.name, status)))
     assert sorted(ended) == [(job.name, 0) for job in jobs]

@@ -5,6 +5,7 @@ finished is not trained again.
 """
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -16,7 +17,6 @@ from experiment_kit.launch.jobs import LOOK_AFTER, Job, Places, count_threads
 from experiment_kit.launch.supervision import WORKER_LOST, end_processes, read_grace, start_process
 
 _PASSED_ON = ("DATA_DIR", "HF_HOME", "HF_HUB_OFFLINE", "OMP_NUM_THREADS", "PYTHONPATH")
-_PAUSE = 5  # seconds after a loss: Ray takes a while to see that a machine is dead
 
 
 def connect_cluster(address: str) -> Callable[[int], Places]:
@@ -24,9 +24,11 @@ def connect_cluster(address: str) -> Callable[[int], Places]:
     ray = import_library("ray", "experiment-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     remedy = "start one by `ray start --head`, or name its address as host:port"
-    prefix = f"no Ray cluster answers at {address or 'auto'}: {remedy}: "
+    prefix = f"no Ray cluster answers at {address or 'auto'}, or it takes no token: {remedy}: "
+    handler = signal.getsignal(signal.SIGTERM)
     with convert_user_errors(OSError, ValueError, RuntimeError, prefix=prefix):
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
+    signal.signal(signal.SIGTERM, handler)  # Ray ends the launcher, and not its tasks
     return partial(Cluster, ray)
 
 
@@ -50,7 +52,7 @@ class Cluster(Places):
     def start_job(self, job: Job, others: Sequence[Job], is_lost: bool) -> None:
         """Submit the task of a job."""
         if is_lost:
-            time.sleep(_PAUSE)
+            time.sleep(5)  # Ray takes a while to see that a machine is dead
         self.running[submit_job(self.ray, job)] = job
 
     def collect_ended(self) -> Iterable[tuple[Job, int]]:

@@ -61,17 +61,13 @@ def test_a_run_is_identified_by_the_hash_and_the_seed_of_the_one_that_it_starts_
     assert AppCLI(load_app("nlp"), ["fit", *command]).run == moved[tuning]
 
 
-def find_tiny_run(planner: ConfigPlanner, *extra: str):
-    args = arguments("runs", *extra)
-    found = planner.app.find_run(planner.merge_config(args))
-    assert found == AppCLI(APP, ["fit", *args]).run
-    return found
-
-
 def test_linked_options_follow_their_sources() -> None:
     planner = ConfigPlanner(APP)
-    width, seed = "--model.dim=8", "--seed_everything=3"
-    found = [find_tiny_run(planner, *extra) for extra in ((), (width,), (seed,), (width, seed))]
+    width, seed, found = "--model.dim=8", "--seed_everything=3", []
+    for extra in ((), (width,), (seed,), (width, seed)):
+        args = arguments("runs", *extra)
+        found.append(planner.app.find_run(planner.merge_config(args)))
+        assert found[-1] == AppCLI(APP, ["fit", *args]).run
     assert len(planner.configs) == 2  # seeds share a parse
     assert len({run.folder for run in found}) == 4
 

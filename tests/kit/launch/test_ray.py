@@ -64,6 +64,11 @@ def test_every_job_ends_once_though_a_node_is_killed(nodes, tmp_path, monkeypatc
     assert sorted(ended) == [(job.name, 0) for job in jobs]
     assert len(killed) == 1
     assert sum(len(read_starts(job)) for job in jobs) == len(jobs) + 1
+    places.start_job(job := make_job(tmp_path, "g", "save"), [], False)
+    while not job.log.with_name("ready").exists():
+        time.sleep(0.1)
+    places.stop_jobs()
+    assert job.log.with_name("saved").exists()
 
 
 def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(monkeypatch) -> None:

@@ -62,9 +62,8 @@ class Cluster(Places):
             try:
                 status = self.ray.get(handle)
             except self.ray.exceptions.RayError as error:
-                reason = str(error).partition("\n")[0]
                 with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
-                    log.write(f"\nlost on Ray: {reason}\n")
+                    log.write(f"\nlost on Ray: {str(error).splitlines()[0]}\n")
                 status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else WORKER_LOST
             yield job, status
 
@@ -98,7 +97,8 @@ def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:
     variables = {"OMP_NUM_THREADS": str(count_threads())}
     process = start_process(job.arguments, job.log, variables, [job.arguments[1]])
     try:
-        process.join()
+        while process.is_alive():
+            process.join(1)  # Ray tells a task between two calls that it is cancelled
     finally:  # it has ended, unless the task is cancelled: let the run save
         end_processes([process])
     return int(process.exitcode or 0)

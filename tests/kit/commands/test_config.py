@@ -46,7 +46,6 @@ def test_options_with_a_dot_are_the_apps_own(print_config, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("data", "protocol", "quirks", "seeds"), [
-    ("cola", "", [], [0]),
     ("cola", "validation", [], [0]),
     ("cola", "published", ["--data.init_args.protocol=test"], [2023]),
     ("devign", "published", [], [1234]),

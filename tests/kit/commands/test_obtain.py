@@ -31,7 +31,6 @@ def fetched(tmp_path, monkeypatch) -> list:
 
 @pytest.mark.parametrize("app", ["graph", "nlp", "sequence", "speech", "vision"])
 def test_every_data_set_is_here_or_has_a_source(app: str) -> None:
-    """Own texts have none."""
     sources = load_app(app).downloads
     own = {"text_files", "ts_file", "csv_text", "smiles_csv", "wav_folder", "image_folder"}
     for data in list_overlays(app, "data"):
@@ -40,7 +39,7 @@ def test_every_data_set_is_here_or_has_a_source(app: str) -> None:
             assert "set DATA_DIR" in place or "pip install" in place
 
 
-def test_a_source_is_fetched_into_its_place(fetched, tmp_path, capsys) -> None:
+def test_a_source_is_fetched_or_drawn_into_its_place(fetched, tmp_path, monkeypatch, capsys):
     obtain.obtain_data("heartbeat")
     (files, root) = fetched.pop()
     assert root == tmp_path
@@ -52,9 +51,6 @@ def test_a_source_is_fetched_into_its_place(fetched, tmp_path, capsys) -> None:
     obtain.obtain_data("japanese_vowels")
     assert "japanese_vowels is here" in capsys.readouterr().out
     assert not fetched
-
-
-def test_drawn_data_is_drawn_into_data_dir(fetched, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("attention_sequence.generate.listops.write_dataset", fetched.append)
     obtain.obtain_data("listops")
     assert fetched == [tmp_path]

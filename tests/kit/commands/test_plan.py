@@ -40,7 +40,6 @@ def test_papers_are_planned_table_by_table(print_plan, monkeypatch) -> None:
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("agf-table-99",), "There is no table or paper named 'agf-table-99' (did you mean"),
     (("agf", "--rows=[agf]"), "--rows and --columns choose from one table: name it"),
-    (("agf-table-1", "--seeds=[-1]"), "--seeds: "),
 ])  # fmt: skip
 def test_a_mistake_is_one_sentence(arguments, sentence, monkeypatch, read_error, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)

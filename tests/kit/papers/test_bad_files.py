@@ -52,12 +52,9 @@ def test_a_bad_result_is_named_and_costs_its_cell(measured, capsys, damage) -> N
     assert warning.startswith(f"warning: {runs[1].folder / 'result.json'} ")
 
 
-BAD_FILES = [
+@pytest.mark.parametrize(("name", "content"), [
     ("spectral.json", b"\xff"), ("spectral.json", b"[1]"), ("config.yaml", b"\xff"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "content"), BAD_FILES)
+])  # fmt: skip
 def test_another_bad_file_costs_its_numbers_alone(measured, capsys, name, content) -> None:
     folder = next(iter(measured[1].values())).folder
     (folder / name).write_bytes(content)

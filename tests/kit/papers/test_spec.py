@@ -99,14 +99,11 @@ rows: {vit_ti: plain}
 
 
 def test_eigenvalues_are_measured_as_the_table_says(tmp_path):
-    def list_options(table):
-        return [cell.experiment.eigenvalues for cell in table.list_cells("paper", "test", [0])]
-
-    plain = load_spec(write_spec(tmp_path, "record-straight-table-1", SHARES))
-    assert list_options(plain) == [None, None]
-    text = f"eigenvalues: {{samples: all}}\n{SHARES}"
-    own = load_spec(write_spec(tmp_path, "record-straight-table-1", text))
-    assert list_options(own) == [EigenvalueOptions("all", "best"), None]
+    options = {"": None, "eigenvalues: {samples: all}\n": EigenvalueOptions("all", "best")}
+    for line, first in options.items():
+        spec = load_spec(write_spec(tmp_path, "record-straight-table-1", f"{line}{SHARES}"))
+        cells = spec.list_cells("paper", "test", [0])
+        assert [cell.experiment.eigenvalues for cell in cells] == [first, None]
 
 
 STARTS = """recipe: superglue

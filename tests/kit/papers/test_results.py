@@ -140,16 +140,16 @@ GOOD = f"{PLACE},0,70.0,0123456789,unknown,"
 
 
 @pytest.mark.parametrize("content", [
-    f"{HEAD}\n{PLACE},{10**20},1,,,\n",
-    "a,b\n1,2", f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", f"{HEAD}\n{PLACE},0,nan,,,\n",
+    f"{HEAD}\n{PLACE},{10**20},1,,,\n", f"{HEAD}\n{GOOD}".replace(",", ";"),
+    f"{HEAD}\n\n{GOOD}\n{PLACE},x,70.0,,,\n", f"{HEAD}\n{PLACE},0,nan,,,\n",
 ])  # fmt: skip
 def test_a_bad_file_is_named(tmp_path, content):
     path = tmp_path / "agf-table-1.csv"
     path.write_text(content)
     with pytest.raises(UserError, match=f"{path} cannot be read: "):
         read_results(path)
-    path.write_text(f"{HEAD}\n{GOOD}")
-    assert len(read_results(path)) == 1
+    path.write_text(f"{HEAD}\n{GOOD}\n{GOOD.replace('70.0', '77.0')}")  # a merge of two branches
+    assert read_results(path)["value"].to_list() == [77]
 
 
 def test_table_13_of_the_agf_paper_follows_from_its_table_1(spec, paper):

@@ -212,14 +212,12 @@ def read_results(path: Path) -> pd.DataFrame:
     """Read the lines of a table that was published before; none if there is no file."""
     if not path.exists():
         return pd.DataFrame(columns=COLUMNS).astype(TYPES)
-    kinds = ValueError, KeyError, OverflowError
-    with convert_user_errors(*kinds, prefix=f"{path} cannot be read: "):
-        frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False)[COLUMNS]
-    is_named = frame[CONDITION].map(re.compile(r"\w[\w.-]*").fullmatch).notna().all(axis=None)
-    if not (is_named and frame["value"].map(is_finite).all() and (frame["seed"] >= 0).all()):
-        text = "every line needs a profile, a protocol, a seed and a finite value"
-        raise UserError(f"{path} cannot be read: {text}")
-    return frame
+    with convert_user_errors(ValueError, OverflowError, prefix=f"{path} cannot be read: "):
+        frame = pd.read_csv(path, dtype=TYPES, keep_default_na=False, usecols=COLUMNS)[COLUMNS]
+        is_named = frame[CONDITION].map(re.compile(r"\w[\w.-]*").fullmatch).notna().all(axis=None)
+        if not (is_named and frame["value"].map(is_finite).all() and (frame["seed"] >= 0).all()):
+            raise ValueError("every line needs a profile, a protocol, a seed and a finite value")
+    return frame.drop_duplicates([*CELL, "seed"], keep="last", ignore_index=True)
 
 
 def open_results(folder: Path, spec: TableSpec) -> TableResults:

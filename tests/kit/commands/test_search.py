@@ -77,7 +77,6 @@ plan_config = cache(lambda experiment: plan_configs([experiment]))
 
 @pytest.fixture
 def search(monkeypatch, tmp_path):
-    monkeypatch.setenv("COLUMNS", "200")
     command = SearchCommand(tmp_path)
     monkeypatch.setattr(launch, "run_missing", command.run_missing)
     monkeypatch.setattr(launch, "plan_runs", plan_by_arguments)
@@ -95,7 +94,7 @@ def test_every_point_is_tried_and_the_best_is_an_overlay(search, monkeypatch, ca
     study = search.find_study()
     text = (study / "chosen.yaml").read_text()
     assert yaml.safe_load(text) == {"model": {"kernel": {"init_args": {"K": 4, "gamma": 0.01}}}}
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = capsys.readouterr().out
     assert f"""ARGS="-c '{study / "chosen.yaml"}'\"""" in shown
     chosen = "Chosen: agf K=4 gamma=0.01, val/score 1, the best of 12 trials; seeds 0, 1; protocol"
     assert f"# {chosen} validation." in text

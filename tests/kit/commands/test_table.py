@@ -94,9 +94,11 @@ def test_publishing_again_changes_no_byte_and_keeps_runs_of_others(spec, measure
 
 def test_the_terminal_shows_the_measured_cells_beside_the_printed_ones():
     results = make_results({"row": "transformer", "value": 71.0})
-    console = Console(file=io.StringIO(), width=150, highlight=False)
-    print_table(results, "small", "validation", console, ())
-    text = console.file.getvalue()
+    wide, narrow = (Console(file=io.StringIO(), width=n, highlight=False) for n in (150, 40))
+    for console in (wide, narrow):
+        print_table(results, "small", "validation", console, ())
+    assert "…" not in narrow.file.getvalue()
+    text = wide.file.getvalue()
     verdict = "not comparable: profile small is not the paper's scale"
     cells = ("Transformer", "HB", "71.00 (1)", "76.1", "−5.10", verdict)
     assert re.search(" +│ ".join(map(re.escape, cells)), text)

@@ -1,5 +1,6 @@
 """`allpass COMMAND`: experiments and tables by name, measurements, downloads."""
 
+import io
 import json
 import re
 import shlex
@@ -43,6 +44,8 @@ def main() -> None:
     """Run the command line."""
     command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
     environment.search_working_directory_last()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # some encodings lack ± and Δ
     if command == "--version":
         print(environment.describe_version("experiment_kit"))
         return

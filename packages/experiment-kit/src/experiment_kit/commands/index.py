@@ -7,9 +7,6 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-
 from experiment_kit.errors import UserError
 from experiment_kit.pages.tables import link_file
 from experiment_kit.papers.provenance import list_sections
@@ -106,7 +103,7 @@ def write_index(results: Path, out: Path, notes: Mapping[str, str]) -> None:
     """Write the index of a folder of results, with notes by table."""
     tables = read_indexed_tables(results, notes)
     write_atomically(out, render_index(tables, results, out))
-    Console().print(f"[bold]{escape(str(out))}[/] has {len(tables)} tables")
+    print(f"{out} has {len(tables)} tables")
 
 
 def read_indexed_tables(results: Path, notes: Mapping[str, str]) -> list[IndexedTable]:

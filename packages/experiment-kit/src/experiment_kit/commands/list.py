@@ -21,7 +21,7 @@ def list_experiments(name: str = "") -> None:
         name: an app, such as vision, or a paper, such as gfsa; all apps, without their data, where
             it is left out
     """
-    console = Console()
+    console = Console(soft_wrap=True)
     tables_by_app = {app: [path.stem for path in find_table_specs(app)] for app in list_apps()}
     paper_of = {table: load_table(table).paper for table in chain(*tables_by_app.values())}
     papers, name = {*paper_of.values()}, name.replace("-", "_")
@@ -55,7 +55,7 @@ def _print_places(console: Console, app: str, tables: Iterable[str], with_data: 
         defaults = " ".join(filter(None, fill_defaults(app, data).values()))
         listing.add_row(data, defaults, here, escape(str(place)))
     if with_data:
-        console.print(listing)
+        console.print(listing, soft_wrap=False)
     listing = Table("table", "caption", "data here", title=f"{app}: tables")
     for name in tables:
         spec = find_spec(name)
@@ -63,4 +63,4 @@ def _print_places(console: Console, app: str, tables: Iterable[str], with_data: 
         named = {e.data for e in planned if e.is_trained and e.app == app}
         count = sum(isinstance(places[data], Path) for data in named)
         listing.add_row(name, spec.paper.caption, f"{count} of {len(named)}")
-    console.print(listing)
+    console.print(listing, soft_wrap=False)

@@ -40,4 +40,4 @@ def plan_tables(name: str, folder: str = "runs", **options: Any) -> None:
         print_page_table(listing, console)
     console.print(cost.EXPLANATION, highlight=False)
     for sentence in cost.list_missing({*runs.loc[~runs["is_done"], "experiment"]}):
-        console.print(sentence, highlight=False)
+        console.print(sentence, highlight=False, soft_wrap=True)

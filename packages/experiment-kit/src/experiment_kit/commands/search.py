@@ -211,4 +211,4 @@ class Search:
             set_option(values, path, read_option(config, path))
         write_atomically(overlay, f"# {sentence}\n{yaml.safe_dump(values, sort_keys=False)}")
         own = f'ARGS="-c {shlex.quote(str(overlay))}"'
-        console.print(escape(f"{sentence} {overlay} sets it: {own}"), soft_wrap=True)
+        console.print(escape(f"{sentence} {overlay} sets it: {own}"))

@@ -33,7 +33,7 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
             print(shlex.join([*command, sys.executable, *job.arguments]))
         if costs := {run for e, run in runs.items() if not e.is_trained}:
             sentence = "have no command: this machine measures them without --dry_run"
-            options.console.print(f"{len(costs)} costs of models {sentence}", soft_wrap=True)
+            options.console.print(f"{len(costs)} costs of models {sentence}")
         return
     for (run, trains), e in {(run, e.is_trained): e for e, run in runs.items()}.items():
         step = run.find_latest_step()
@@ -42,7 +42,7 @@ def print_plan(runs: Runs, options: LaunchOptions) -> None:
         start = f", starts from {runs[e.start].folder}" if e.start else ""
         label = f" ({e.label})" if e.label else ""  # a point of a grid
         text = f"{'finished' if is_done else state}: {run.folder}{label}{start}"
-        options.console.print(escape(text), soft_wrap=True, highlight=False)
+        options.console.print(escape(text), highlight=False)
 
 
 def run_missing(runs: Runs, options: LaunchOptions) -> int:

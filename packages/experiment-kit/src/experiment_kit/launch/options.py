@@ -45,7 +45,7 @@ class LaunchOptions:
     @cached_property
     def console(self) -> Console:
         """The terminal; standard output is left to the commands of runs."""
-        return Console(stderr=self.dry_run == "commands")
+        return Console(stderr=self.dry_run == "commands", soft_wrap=True)  # to copy or grep lines
 
     @cached_property
     def make_places(self) -> Callable[[int], Places]:

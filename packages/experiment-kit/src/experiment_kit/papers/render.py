@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from experiment_kit.pages.tables import MISSING, MeanDeviation
 from experiment_kit.papers.provenance import RUNS, list_sections, read_runs, tabulate_section
@@ -92,14 +92,16 @@ def print_table(
 ) -> None:
     """Print the measured cells of a profile and protocol with their verdicts; () is all columns."""
     paper, labels = results.paper, results.spec.labels
-    names = *HEAD[:2], "ours", "printed", "difference", "verdict"
-    table = Table(*names, title=escape(f"{paper.title} · {profile} · {protocol}"))
+    names = *HEAD[:3], "printed", "difference", "verdict"
+    head = (Column(name, overflow="fold") for name in names)
+    table = Table(*head, title=escape(f"{paper.title} · {profile} · {protocol}"))
     for cell in results.compare_cells(profile, protocol):
         if cell.estimate and cell.key in (columns or paper.columns):
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else ""
             place = labels[cell.row], paper.headings[cell.key]
             table.add_row(*map(escape, (*place, cell.ours, cell.printed, cell.difference, verdict)))
-    console.print(table if table.row_count else f"no cell of {profile}, {protocol} is measured")
+    text = f"no cell of {profile}, {protocol} is measured"
+    console.print(table if table.row_count else text, soft_wrap=False)
 
 
 def render_markdown(results: TableResults, out: Path) -> str:
@@ -180,9 +182,8 @@ def format_statistics(results: TableResults, profile: str, protocol: str) -> Lin
             has_interval = cell.estimate.count >= MIN_SEEDS
             interval = cell.estimate.format_interval(cell.digits) if has_interval else MISSING
             verdict = f"{cell.kind}: {cell.reason}" if cell.kind else "no printed value"
-            lines.append(
-                [spec.labels[cell.row], paper.headings[cell.key], cell.ours, interval, verdict]
-            )
+            place = spec.labels[cell.row], paper.headings[cell.key]
+            lines.append([*place, cell.ours, interval, verdict])
     return lines
 
 

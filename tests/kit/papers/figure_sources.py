@@ -1,6 +1,7 @@
 """Made-up runs and tiny models that figures are drawn from."""
 
 import json
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ def write_run(
     return path
 
 
+@cache
 def make_model(method: str = "plain") -> DrawnModel:
     """Return a small ViT with a mechanism whose coefficients are not 0."""
     torch.manual_seed(0)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import chain, product
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -93,9 +94,8 @@ def find_runs(group: RunGroup, folder: Path) -> tuple[dict[str, Path], list[str]
         if result["method"] in group.methods:
             setting = result["data"], result["backbone"], result["profile"]
             found[setting][result["method"]] = run.folder
-    command = f"make {group.app} DATA={group.data} BACKBONE={group.backbone} "
+    command = f"make {group.app} PROFILE=paper DATA={group.data} BACKBONE={group.backbone} "
     command += f"METHOD={','.join(group.methods)}{group.recipe and f' RECIPE={group.recipe}'}"
-    command += " PROFILE=paper"
     if not found:
         return {}, [f"no run of {group.app} in {folder} has a method of this figure: {command} "
                     "makes them"]  # fmt: skip
@@ -247,12 +247,14 @@ def draw_gains(results: Path, width: float, pairs: list[dict[str, Any]]) -> Figu
     figure, axes = make_panels(1, width=width, height=4.2)
     axis = next(axes)
     bars = {"text of the paper": text, "its table": table, "measured here": measured}
+    bars = {label: gains for label, gains in bars.items() if not np.isnan(gains).all()}
     for i, (label, gains) in enumerate(bars.items()):
-        places = [place + (1 - i) * 0.27 for place in range(len(names))]
+        places = [place + ((len(bars) - 1) / 2 - i) * 0.27 for place in range(len(names))]
         xerr = errors if gains is measured else None
         axis.barh(places, gains, 0.27, label=label, xerr=xerr, ecolor="0.4")
-    left_out = f"\nmeasured, and left out as the interval holds 0: {', '.join(noise)}"
-    axis.set(xlabel=f"relative gain by GFSA, %{left_out if noise else ''}", ylabel="domain")
+    axis.set(xlabel="relative gain by GFSA, %", ylabel="domain")
+    left_out = f"measured, and left out as the interval holds 0: {', '.join(noise)}"
+    figure.supxlabel(fill(left_out, int(14 * width)) if noise else "", fontsize=8)
     axis.set_yticks(range(len(names)), names)
     axis.grid(visible=True, axis="x")
     axis.grid(visible=False, axis="y")
@@ -276,7 +278,8 @@ def _measure_gain(
     for (base, row), setting, column in product(pair["rows"], found.conditions, columns):
         runs = found.select_runs(*setting)
         seeds = runs[runs["column"] == column].pivot(index="seed", columns="row", values="value")
-        if {base, row} <= {*seeds} and len(values := seeds[[base, row]].dropna()):
+        values = seeds.reindex(columns=[base, row]).dropna()
+        if len(values) and values[base].all():  # there is no relative gain over 0
             gains = [compute_gain(x, y, better) for x, y in values.to_numpy().tolist()]
             name = f"{found.spec.labels[row]}\n{paper.columns[column].name}, {setting[0]}"
             return name, MeanDeviation.from_values(gains)

@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import shutil
 import zlib
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def measured(spec, tmp_path_factory):
 def published(spec, measured, tmp_path_factory):
     root, measurements = measured
     out = tmp_path_factory.mktemp("out")
-    return out, publish.publish_table(spec, measurements, out, root)
+    return out, publish.publish_table(spec, measurements, out, Run.find_all(root))
 
 
 def test_the_commands_of_a_setting_measure_its_cells_and_no_others():
@@ -82,10 +83,10 @@ def test_publishing_again_changes_no_byte_and_keeps_runs_of_others(spec, measure
     assert provenance.read_runs(out).keys() == {*results.runs["run"]}
     files = [out / "agf-table-1.csv", out / "agf-table-1.md", out / "runs.jsonl"]
     before = [path.read_text() for path in files]
-    publish.publish_table(spec, measurements, out, root)
+    publish.publish_table(spec, measurements, out, Run.find_all(root))
     assert [path.read_text() for path in files] == before
     other = make_measurement(column="pems_sf", profile="paper", protocol="test", value=91.3)
-    results = publish.publish_table(spec, [other], out, root)
+    results = publish.publish_table(spec, [other], out, [])
     assert len(results.runs) == len(measurements) + 1
     text = files[0].read_text()
     assert "agf-table-1,transformer,heartbeat,small,validation,1,72.0000," in text
@@ -133,9 +134,10 @@ def test_a_dry_run_answers_without_data_and_lists_what_would_run(capsys, folders
     _, line = list_dry_run(capsys, "gfsa-table-9", **folders, **cost)
     assert line.startswith("to measure: ")  # a cost needs no data
     chosen = {"rows": ["bert_tiny-gfsa", "bert_tiny"], "columns": ["cola"]}
-    lines = list_dry_run(capsys, "gfsa-table-1", select=True, **folders, **chosen)
+    lines = list_dry_run(capsys, "gfsa-table-1", train=False, select=True, **folders, **chosen)
     assert sum(line.startswith("to train: ") for line in lines) == 36
     assert any(line.endswith("(gfsa K=2 w0=-0.05)") for line in lines)
+    assert not any("fewer than 3" in line for line in lines)  # nothing is trained
     assert not [*tmp_path.iterdir()]
 
 
@@ -150,6 +152,8 @@ def test_options_are_selected_on_held_out_samples_and_named_by_rows(folders, mon
             is_best = e.protocol == "validation" and e.label.endswith("K=6 w0=-0.01")
             metrics = {"last/matthews": 0.5, "val/score": 0.5 + is_best}
             run.write_result(make_result(run, e, metrics=metrics))
+            copy = shutil.copytree(run.folder, run.folder.parents[1] / "old" / run.folder.name)
+            Run(copy).write_result(make_result(run, e, metrics={"last/matthews": 0.1}))
         return 0
 
     pytest.importorskip("optuna", reason="optuna, of experiment-kit[search], is not installed")
@@ -164,6 +168,8 @@ def test_options_are_selected_on_held_out_samples_and_named_by_rows(folders, mon
         publish.make_table("gfsa-table-1", select=True, **options, **folders)
     text = (tmp_path / "out/gfsa-table-1.csv").read_text()
     assert "gfsa-bert_base-selected,cola,paper,published,2023,50.0000" in text
+    results = [run["result"] for run in provenance.read_runs(tmp_path / "out").values()]
+    assert {result["metrics"]["last/matthews"] for result in results} == {0.5}
     page = (tmp_path / "out/gfsa-table-1.md").read_text()
     assert "| 2023 | 50.0000 (K=6, w0=-0.01) |" in page
     assert "TABLE=gfsa-table-1 SELECT=true SEED=2023" in page

@@ -46,7 +46,7 @@ def folder(cell, tmp_path):
 @pytest.fixture
 def out(spec, cell, folder, tmp_path):
     out = tmp_path / "out"
-    publish.publish_table(spec, [read_measurement(cell, folder)], out, tmp_path / "runs")
+    publish.publish_table(spec, [read_measurement(cell, folder)], out, [Run(folder)])
     return out
 
 

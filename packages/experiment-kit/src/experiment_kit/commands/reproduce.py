@@ -66,7 +66,7 @@ def reproduce_tables(profile: str = PROFILE, paper: str = ALL, **options: Any) -
         remark = " ".join(filter(None, [one.note, one.spec.remark]))
         if measured := table.read_measurements(one.cells, runs):
             spec = replace(one.spec, remark=remark)
-            table.publish_table(spec, measured, root / "tables", root)
+            table.publish_table(spec, measured, root / "tables", runs.values())
             count += 1
         else:
             console.print(f"{one.spec.table} has no measured cell", highlight=False)

@@ -87,8 +87,7 @@ def make_table(
         options: those of the cells, and of how runs are started
     """
     chosen = TableOptions(**options)
-    console, folder = chosen.console, Path(chosen.folder)
-    spec = find_spec(table)
+    console, spec = chosen.console, find_spec(table)
     if select and not spec.grids:
         raise UserError(f"--select: {table} selects nothing on a validation split")
     if not chosen.dry_run:
@@ -104,6 +103,10 @@ def make_table(
         place = f"profile {chosen.profile}, protocol {protocol}, source {source}"
         console.print(f"{table}: {place}", highlight=False)
         print_plan(plan_runs(tried, chosen.folder) if select else runs, chosen)
+    seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
+    least = results.MIN_SEEDS
+    if train and min(seeds.values(), default=least) < least:
+        console.print(f"fewer than {least} seeds have no verdict: --seeds=0,1,2 gives them one")
     found = select_runnable(cells, runs, console)
     if chosen.dry_run:
         return
@@ -116,10 +119,9 @@ def make_table(
         possible = list_needed_runs(found, runs)
     failures += run_missing(possible, chosen) if train and possible else 0
     measurements = read_measurements(found, runs)
-    is_published = (Path(out) / f"{table}.csv").is_file()
-    if not measurements and (train or not is_published):
+    if not measurements and (train or not Path(out, f"{table}.csv").is_file()):
         raise NothingMeasuredError(f"{table}: no cell is measured, and nothing is published")
-    published = publish_table(spec, measurements, Path(out), folder)
+    published = publish_table(spec, measurements, Path(out), runs.values())
     print_table(published, chosen.profile, protocol, console, chosen.columns or ())
     page, logs = Path(out) / f"{table}.md", f"tensorboard --logdir {shlex.quote(chosen.folder)}"
     console.print(f"[bold]{escape(str(page))}[/] has statistics and runs; curves: {escape(logs)}")
@@ -162,11 +164,7 @@ def read_measurements(cells: Iterable[Cell], runs: Runs) -> list[results.Measure
 
 
 def select_runnable(cells: Sequence[Cell], runs: Runs, console: Console) -> list[Cell]:
-    """Return the cells whose data is here or not needed; print what others and verdicts lack."""
-    seeds = Counter((cell.row, cell.column) for cell in cells if cell.experiment.is_trained)
-    least = results.MIN_SEEDS
-    if min(seeds.values(), default=least) < least:
-        console.print(f"fewer than {least} seeds have no verdict: --seeds=0,1,2 gives them one")
+    """Return the cells whose data is here or not needed; print what others lack."""
 
     def needs_data(e: Experiment) -> bool:
         return e.is_trained and not (e.source == "result" and runs[e].has_result)
@@ -192,13 +190,13 @@ def list_needed_runs(cells: Iterable[Cell], runs: Runs) -> dict[Experiment, Run]
 
 
 def publish_table(
-    spec: TableSpec, measurements: Sequence[results.Measurement], out: Path, folder: Path
+    spec: TableSpec, measurements: Sequence[results.Measurement], out: Path, runs: Iterable[Run]
 ) -> results.TableResults:
-    """Add new runs of `folder` to those that `out` has, then write `<table>.csv` and `.md`."""
+    """Add measured ones of `runs` to those that `out` has, then write `<table>.csv` and `.md`."""
     path = out / f"{spec.table}.csv"
     out.mkdir(parents=True, exist_ok=True)
     measured = {line["run"] for line in measurements}
-    publish_runs([r.folder for r in Run.find_all(folder) if r.hash in measured], out)
+    publish_runs([r.folder for r in dict.fromkeys(runs) if r.hash in measured], out)
     with FileLock(f"{path}.lock"):  # two tables at once must not lose each other's lines
         old = results.open_results(out, spec)
         new = results.TableResults(spec, results.add_measurements(old.runs, measurements, spec))

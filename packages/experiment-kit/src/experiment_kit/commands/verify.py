@@ -1,10 +1,10 @@
 """The command that recomputes the metrics of a finished run from its checkpoint."""
 
-import math
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from experiment_kit.app_cli import AppCLI
@@ -48,11 +48,11 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
     with restrict_classes(path, trust):
         trainer: Any = execute_subcommand(AppCLI(app, arguments))
     measured = {name: value.item() for name, value in trainer.callback_metrics.items()}
-    pairs = {name: (value, measured.get(name, math.nan)) for name, value in written.items()}
+    pairs = {name: (value, measured.get(name, np.nan)) for name, value in written.items()}
     rows = [[name, *(f"{value:.6g}" for value in pair)] for name, pair in pairs.items()]
     print_page_table(PageTable(str(folder), ["metric", "written", "recomputed"], rows), Console())
-    wrong = [name for name, pair in pairs.items() if not math.isclose(*pair, rel_tol=TOLERANCE)]
-    if wrong:
+    same = {name for name, p in pairs.items() if np.isclose(*p, TOLERANCE, 0, equal_nan=True)}
+    if wrong := sorted(pairs.keys() - (same & measured.keys())):
         raise UserError(
             f"{folder}/result.json is not what its checkpoint scores: {', '.join(wrong)}; another "
             "version of the code or of the data, or a replaced checkpoint, gives other numbers"

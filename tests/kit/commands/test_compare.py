@@ -52,8 +52,7 @@ def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare,
     text, errors = capsys.readouterr()
     warned = re.findall(r"^warning: .*/(\w+)/seed-.* was trained on other data", errors, re.M)
     assert warned == ["gfsa", "gfsa"]
-    lines = text.splitlines()
-    head, *rows = (line.split() for line in lines if "±" in line or "HFC" in line)
+    head, *rows = (line.split() for line in text.splitlines() if "±" in line or "HFC" in line)
     assert " ".join(head) == "method parameters loss accuracy HFC/LFC token cosine"
     assert launch.is_higher_better("test/answer_accuracy")  # which contains wer
     assert not launch.is_higher_better("test/brier_score")
@@ -73,29 +72,26 @@ def test_table_and_page_have_means_over_seeds_and_the_page_stands_alone(compare,
 
 def test_a_mean_that_lacks_a_seed_says_so_and_no_method_is_the_best() -> None:
     losses = {"plain": (0.2, 0.2, 0.2), "gfsa": (math.nan, 0.1, 0.1)}
-    runs = [RunRecord(m, {"seed": s, "metrics": {"test/loss": x, "test/wer": len(m) / 8}})
+    runs = [RunRecord(m, {"seed": s, "parameters": s, "metrics": {"test/loss": x, "wer": len(m)}})
             for m, values in losses.items() for s, x in enumerate(values)]  # fmt: skip
     table = launch.tabulate_methods([*losses], runs, 3)
-    assert table.rows[1] == ["gfsa", "0.1 ± 0 (2 of 3)", "0.5 ± 0"]
-    assert table.best == [(1, 2)]
+    assert table.rows[1] == ["gfsa", "1 ± 1", "0.1 ± 0 (2 of 3)", "4"]
+    assert table.best == [(1, 3)]
     layer = {"response": [[1.0, 0.5]]}
     *_, figure = draw_figures(["gfsa"], [replace(runs[-1], spectral=layer), runs[-2]], "")
     assert figure.caption.endswith("No response of gfsa seed 1: spectral.json is missing.")
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys):
-    with pytest.raises(UserError, match="2 runs did not finish"):
-        compare("plain", "featscale")
-    (row,) = (line for line in capsys.readouterr().out.splitlines() if "featscale" in line)
-    assert row.split() == ["featscale", *["–"] * 5]
-
-
-def test_a_comparison_without_a_result_says_so_and_makes_no_page(compare, tmp_path):
+def test_a_method_that_failed_is_a_row_without_numbers_and_an_error(compare, capsys, tmp_path):
     with pytest.raises(UserError, match="no run finished: see ") as error:
         compare("featscale")
     assert error.value.code == 1
     assert not [*tmp_path.rglob("*.html")]
+    with pytest.raises(UserError, match="2 runs did not finish"):
+        compare("plain", "featscale")
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "featscale" in line)
+    assert row.split() == ["featscale", *["–"] * 5]
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -91,6 +91,7 @@ def test_pages_of_several_models_have_names_of_their_own() -> None:
     pages = {name_page([f"run:{'a' * 90}", f"run:{'a' * 90}/{last}"], "") for last in "bc"}
     pages |= {name_page([f"hf:{name}"], "") for name in ("müller", "möller", "模" * 99)}
     assert len([page for page in pages if len(page.name.encode()) < 130]) == 5
+    assert name_page(["timm:a", "hf:b"], "new/folder") == Path("new/folder/timm-a-hf-b.html")
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -117,7 +118,6 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("run:{folder}",), "is the folder of no finished run"),
     ((), "diagnose takes a model"),
     (("hf:{folder}/bert", "--skip=registers"), "has no such token in its layers"),
-    (("timm:test_vit", "--out={folder}"), "is no file for a page"),
     (("timm:test_vit", "--out=x.csv"), "is no file for a page"),
     (("timm:test_vit", "--attach=none"), "or file of --attach named 'none'; allowed: gfsa,"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),

@@ -136,10 +136,8 @@ def show_comparison(
     path = runs[first].task_folder / page
     differing = records.compare_settings({r.label: r.config for r in finished if r.config})
     figures = records.draw_figures(methods, finished, title)
-    context = {
-        "title": title, "own": own, "results": results, "differing": differing, "figures": figures,
-        "runs": records.tabulate_runs(finished, path),
-    }  # fmt: skip
+    context = {"title": title, "own": own, "results": results, "figures": figures}
+    context |= {"differing": differing, "runs": records.tabulate_runs(finished, path)}
     try:
         tables.write_page(path, "compare.html", **context)
     except OSError as error:  # such as a disk that cannot be written
@@ -169,7 +167,7 @@ def tabulate_methods(
             deviation = f" ± {stdev(seeds):.2g}" if len(seeds) > 1 else ""
             deviation += f" ({len(seeds)} of {num_seeds})" * (len(seeds) < num_seeds)
             text = f"{fmean(seeds):.4g}{deviation}" if seeds else tables.MISSING
-            is_count = seeds and all(isinstance(value, int) for value in seeds)
+            is_count = len({*seeds}) == 1 and isinstance(seeds[0], int)
             row.append(f"{seeds[0]:,}" if is_count else text)
     note = MARKED if len(methods) > 1 else ""
     return tables.PageTable("results", ["method", *found], rows, note, marked)

@@ -59,7 +59,7 @@ def diagnose_models(
             file of torch.save, x.pt; made by default
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples; a batch of torch.save is taken whole
-        out: the file of the page, by default runs/diagnosis/MODEL.html; tables are beside it
+        out: the file of the page, or its folder, by default runs/diagnosis; tables are beside it
         random: take random weights; by default those of timm and of the hub where they are in
             reach
         backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
@@ -118,13 +118,15 @@ def diagnose_models(
 
 
 def name_page(models: Sequence[str], out: str) -> Path:
-    """Return the file of a page; UserError for a folder, and for the tables beside a page."""
+    """Return the file of a page, also in a folder; UserError for the tables beside a page."""
     file = re.sub(r"(?:[^\w.]|_)+", "-", "_".join(models)).strip("-")
     if len(short := file.encode()) > 120:
         digest = hashlib.sha256(",".join(models).encode()).hexdigest()[:10]
         file = f"{short[:109].decode(errors='ignore')}-{digest}"
-    path = Path(out or f"runs/diagnosis/{file}.html")
-    if path.is_dir() or path.suffix in (".csv", ".json"):
+    path = Path(out or "runs/diagnosis")
+    if path.suffix == "" or path.is_dir():
+        return path / f"{file}.html"
+    if path.suffix in (".csv", ".json"):
         raise UserError(f"--out={out} is no file for a page: name one, such as page.html")
     return path
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,7 +24,12 @@ def test_classes_come_in_their_order_and_numbers_by_their_difference() -> None:
     assert [row[0] for row in found] == [2, 0]
 
 
-def test_a_distribution_for_every_token_is_no_answer(monkeypatch) -> None:
+def test_answers_have_the_names_of_classes_or_are_refused(monkeypatch) -> None:
+    model, data = Mock(**{"predict_step.return_value": torch.eye(2)}), Mock(label_names=("1", "2"))
+    data.predict_dataloader.return_value = ["b"]
+    data.describe_inputs.return_value, data.list_targets.return_value = "xy", [1, 0]
+    monkeypatch.setattr(disagreements, "load_best_epoch", lambda *_, **__: (model, data))
+    assert disagreements.answer_split(Path(), "test", "") == [("x", "2", "1"), ("y", "1", "2")]
     monkeypatch.setattr(disagreements, "load_best_epoch", lambda *_, **__: (None, Path()))
     with pytest.raises(UserError, match="Path must define describe_inputs and list_targets"):
         disagreements.answer_split(Path(), "test", "")

@@ -80,10 +80,12 @@ def answer_split(folder: Path, split: str, trust: list[str] | str) -> list[tuple
     data.setup("predict" if split == "test" else "validate")
     loaders = data.predict_dataloader() if split == "test" else data.val_dataloader()
     found: list[tuple[str, Any, Any]] = []
+    names = getattr(data, "label_names", ())
     for loader in loaders if isinstance(loaders, list) else [loaders]:
         for batch, output in answer_batches(model, loader):
             parts = data.describe_inputs(batch), data.list_targets(batch), read_answers(output)
-            found += zip(*parts, strict=True)
+            found += [(text, *(names[x] if names and isinstance(x, int) else x for x in both))
+                      for text, *both in zip(*parts, strict=True)]  # fmt: skip
     return found
 
 

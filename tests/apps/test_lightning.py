@@ -32,7 +32,10 @@ class Data(LightningDataModule):
         x, mask = torch.randn(8, 5, 3), torch.ones(8, 5, dtype=torch.bool)
         return DataLoader([*zip(x, mask, torch.arange(8) % 2, strict=True)], batch_size=4)
 
-    train_dataloader = val_dataloader = test_dataloader = loader
+    def test_dataloader(self):
+        return [self.loader()] * 3
+
+    train_dataloader = val_dataloader = loader
 
 
 def make_trainer(folder, **options) -> Trainer:
@@ -47,8 +50,8 @@ def test_a_module_is_saved_loaded_tested_and_trained_on(slots, tmp_path) -> None
     model = SequenceClassifier(**SERIES, **SLOTS[slots])
     trainer = make_trainer(tmp_path, max_epochs=1)
     trainer.fit(model, Data())
-    (tested,) = trainer.test(model, Data(), ckpt_path="best", verbose=False)
-    assert "test/accuracy" in tested
+    *_, tested = trainer.test(model, Data(), ckpt_path="best", verbose=False)
+    assert "test/2_accuracy" in tested
     path = trainer.checkpoint_callback.best_model_path
     loaded = SequenceClassifier.load_from_checkpoint(path)
     for name, weight in model.state_dict().items():

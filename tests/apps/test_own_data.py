@@ -10,6 +10,7 @@ from attention_nlp.tasks import Classification, Regression
 from attention_sequence.data import ListOps
 from attention_sequence.module import SequenceClassifier, compute_cross_entropy, split_batch
 from attention_speech.data import WavFolder
+from attention_vision.module import split_batch as split_images
 from experiment_kit.errors import UserError
 
 from tests.apps.speech import corpora
@@ -61,6 +62,9 @@ def test_batches_of_own_modules() -> None:
     y, x, mask = torch.arange(4) % 3, torch.ones(4, 5).long(), torch.ones(4, 5).bool()
     text = Classification()
     wrong = [(split_batch, [x, *b]) for b in ([y], [mask, torch.eye(3)[y]], [mask, y.float()])]
+    images = torch.ones(4, 3, 2, 2)
+    wrong += [(split_images, b) for b in ({"x": x}, [x, y], [images, y, y], [images, y.float()])]
+    assert split_images([images, y.bool()])[1].tolist() == [0, 1, 1, 0]
     wrong += [(lambda b: text.predict(None, b), b) for b in ({"ids": x}, [x, mask, x, x])]
     for check, batch in wrong:
         with pytest.raises(UserError, match=r"a batch is .* labels \(B,\)"):

@@ -93,7 +93,7 @@ def test_a_run_averages_scores_and_writes(tokenizer_file, tmp_path) -> None:
     torch.testing.assert_close({**module.state_dict()}, mean)
     metrics = {key: value for part in results for key, value in part.items()}
     rates = {"wer", "substitutions", "insertions", "deletions", "cer", "cer_insertions", "rtf"}
-    assert {f"test/{p}{n}" for p in ("", "other_") for n in rates} <= set(metrics)
+    assert {f"test/{p}{n}" for p in ("", "1_") for n in rates} <= set(metrics)
     trainer.validate(module, datamodule=data, ckpt_path=str(saved[0].path), verbose=False)
     torch.testing.assert_close({**module.state_dict()}, one)
     lines = (tmp_path / "hypotheses.txt").read_text().splitlines()

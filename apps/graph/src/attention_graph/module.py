@@ -88,9 +88,8 @@ class GraphRegressor(AttentionModule):
         self.model = Graphormer(
             config, attention, dropout, input_dropout, variant, inner, version or "v1"
         )
-        splits = ("train", "val", "test")
-        # a ModuleDict takes no key "train", which is a method of its own
-        self.maes = nn.ModuleDict({f"of_{split}": MeanAbsoluteError() for split in splits})
+        prefixes = ("train/", "val/", "test/")
+        self.metrics = nn.ModuleDict({prefix: MeanAbsoluteError() for prefix in prefixes})
 
     def forward(self, batch: Batch) -> Tensor:
         """Predict the targets (B,)."""
@@ -110,30 +109,31 @@ class GraphRegressor(AttentionModule):
 
         def compute_error() -> Tensor:
             predicted, target = self(batch), batch.read_targets()
-            self.maes["of_train"].update(predicted.detach(), target)
+            self.metrics["train/"].update(predicted.detach(), target)
             return F.l1_loss(predicted, target) / self.std
 
         loss = self.compute_training_loss(compute_error)
-        mae, size = self.maes["of_train"], len(batch.y)
+        mae, size = self.metrics["train/"], len(batch.y)
         self.log("train/mae", mae, on_step=False, on_epoch=True, batch_size=size)
         return loss
 
-    def _evaluate(self, batch: Batch, split: str) -> None:
-        mae = self.maes[f"of_{split}"]
+    def _evaluate(self, batch: Batch, prefix: str) -> None:
+        mae = self.choose_metrics(prefix)
         mae.update(self(batch), batch.read_targets())
-        self.log(f"{split}/mae", mae, prog_bar=True, batch_size=len(batch.y))
+        options: dict[str, Any] = {"batch_size": len(batch.y), "add_dataloader_idx": False}
+        self.log(f"{prefix}mae", mae, prog_bar=True, **options)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Evaluate the graphs that choose the epoch."""
-        self._evaluate(batch, "val")
+        self._evaluate(batch, f"val/{dataloader_idx}_" if dataloader_idx else "val/")
 
     def on_validation_epoch_end(self) -> None:
         """Log the score, whose maximum chooses the epoch."""
-        self.log("val/score", -self.maes["of_val"].compute())
+        self.log("val/score", -self.metrics["val/"].compute())
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Evaluate the test graphs."""
-        self._evaluate(batch, "test")
+        self._evaluate(batch, f"test/{dataloader_idx}_" if dataloader_idx else "test/")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Predict the targets (B,)."""

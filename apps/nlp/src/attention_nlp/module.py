@@ -52,35 +52,34 @@ class LanguageModule(AttentionModule):
         slots = self.slots | {"position": position}
         network = build_backbone(architecture, weights, task.head, options, info, slots)
         self.task, self.model = task, task.wrap_backbone(network, info)
-        splits = ("val", "test", "mismatched")
-        self.metrics: Any = nn.ModuleDict(
-            {split: nn.ModuleDict(task.make_metrics(info)) for split in splits}
+        self.metrics = nn.ModuleDict(
+            {prefix: nn.ModuleDict(task.make_metrics(info)) for prefix in ("val/", "test/")}
         )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the task's loss and the penalties of kernels."""
         return self.compute_training_loss(lambda: self.task.compute_loss(self.model, batch))
 
-    def _score_batch(self, batch: Batch, split: str, prefix: str) -> None:
-        metrics = self.metrics[split]
+    def _score_batch(self, batch: Batch, prefix: str) -> None:
+        metrics = self.choose_metrics(prefix)
         self.task.update_metrics(metrics, self.model, batch)
         for name, metric in metrics.items():
             self.log(f"{prefix}{name}", metric, add_dataloader_idx=False)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score a batch of the texts that select the epoch."""
-        self._score_batch(batch, "val", "val/")
+        self._score_batch(batch, f"val/{dataloader_idx}_" if dataloader_idx else "val/")
 
     def on_validation_epoch_end(self) -> None:
         """Log the score that selects the epoch."""
-        self.log("val/score", self.task.compute_score(self.metrics["val"]), prog_bar=True)
+        self.log("val/score", self.task.compute_score(self.metrics["val/"]), prog_bar=True)
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score a batch of the development set, or of MNLI's second one."""
-        if dataloader_idx == 0:
-            self._score_batch(batch, "test", "test/")
-        else:
-            self._score_batch(batch, "mismatched", "test/mismatched_")
+        data: Any = getattr(self.trainer, "datamodule", None)
+        is_mnli = "mismatched" in getattr(data, "splits", {})
+        second = "test/mismatched_" if is_mnli else f"test/{dataloader_idx}_"
+        self._score_batch(batch, second if dataloader_idx else "test/")
 
     def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Compute predictions for a batch."""

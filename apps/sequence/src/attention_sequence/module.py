@@ -48,10 +48,11 @@ def bind_length(kernel: Callable[..., nn.Module] | None, length: int) -> Any:
 
 def split_batch(batch: Batch) -> Batch:
     """Return sequences, mask and labels; UserError for a batch of another form."""
-    if len(batch) != 3 or batch[2].ndim != 1 or batch[2].is_floating_point():
-        got = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in batch)
+    found = [x for x in batch if isinstance(x, Tensor)]  # a dict has names
+    if len(found) != 3 or found[2].ndim != 1 or found[2].is_floating_point():
+        got = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in found) or type(batch).__name__
         raise UserError(f"a batch is series or ids, mask, labels (B,) as whole numbers; got {got}")
-    return [batch[0], batch[1], batch[2].long()]
+    return [found[0], found[1], found[2].long()]
 
 
 def compute_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
@@ -105,10 +106,10 @@ class SequenceClassifier(AttentionModule):
         attention = self.attention_builder(num_layers, dim, num_heads, **options)
         size = NetworkSize(num_features, num_classes, max_length, dim, ffn_dim, num_layers, dropout)
         self.model = (network or SeriesClassifier)(size, attention, mask)
-        self.accuracy: Any = nn.ModuleDict(
-            {stage: MulticlassAccuracy(num_classes, average="micro") for stage in ("val", "test")}
-        )
-        self.loss: Any = nn.ModuleDict({stage: MeanMetric() for stage in ("val", "test")})
+        self.metrics = nn.ModuleDict()
+        for prefix in ("val/", "test/"):
+            accuracy: Any = MulticlassAccuracy(num_classes, average="micro")
+            self.metrics[prefix] = nn.ModuleDict({"loss": MeanMetric(), "accuracy": accuracy})
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Return logits (B, C)."""
@@ -122,27 +123,28 @@ class SequenceClassifier(AttentionModule):
         x, mask, label = split_batch(batch)
         return self.compute_training_loss(lambda: compute_cross_entropy(self(x, mask), label))
 
-    def _update_metrics(self, batch: Batch, stage: str) -> None:
+    def _update_metrics(self, batch: Batch, prefix: str) -> None:
         x, mask, label = split_batch(batch)
-        logits = self(x, mask).float()
-        self.loss[stage].update(compute_cross_entropy(logits, label), len(x))
-        self.accuracy[stage].update(logits, label)
-        self.log(f"{stage}/loss", self.loss[stage])
-        self.log(f"{stage}/accuracy", self.accuracy[stage], prog_bar=True)
+        logits, metrics = self(x, mask).float(), self.choose_metrics(prefix)
+        metrics["loss"].update(compute_cross_entropy(logits, label), len(x))
+        metrics["accuracy"].update(logits, label)
+        for name, metric in metrics.items():
+            options = {"prog_bar": name == "accuracy", "add_dataloader_idx": False}
+            self.log(f"{prefix}{name}", metric, **options)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score the samples that choose the epoch."""
-        self._update_metrics(batch, "val")
+        self._update_metrics(batch, f"val/{dataloader_idx}_" if dataloader_idx else "val/")
 
     def on_validation_epoch_end(self) -> None:
         """Log the score that chooses the epoch."""
-        accuracy, loss = self.accuracy["val"].compute(), self.loss["val"].compute()
-        loader: Any = self.trainer.val_dataloaders
-        self.log("val/score", break_ties(accuracy, loss, len(loader.dataset)))
+        loss, accuracy = self.metrics["val/"].values()
+        samples = int(loss.weight)  # that were scored: a stream has no length
+        self.log("val/score", break_ties(accuracy.compute(), loss.compute(), samples))
 
-    def test_step(self, batch: Batch, batch_idx: int) -> None:
+    def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Score the test set."""
-        self._update_metrics(batch, "test")
+        self._update_metrics(batch, f"test/{dataloader_idx}_" if dataloader_idx else "test/")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return logits (B, C)."""

@@ -149,7 +149,8 @@ class SpeechRecognizer(AttentionModule):
 
     def on_test_epoch_start(self) -> None:
         """Reset the results; a run may test more than once."""
-        self.results.reset()
+        self.results.reset(len(self.trainer.num_test_batches))
+        self.results.to(self.device)
 
     def test_step(self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Decode a batch by beam search and by greedy CTC, and count the errors."""
@@ -162,7 +163,8 @@ class SpeechRecognizer(AttentionModule):
 
     def on_test_epoch_end(self) -> None:
         """Log the error rates, and write every hypothesis into the run's folder."""
-        metrics = self.results.compute(len(self.trainer.num_test_batches))
+        data: Any = getattr(self.trainer, "datamodule", None)
+        metrics = self.results.compute("other_" * (len(getattr(data, "test_splits", ())) > 1))
         self.log_dict({f"test/{name}": value for name, value in metrics.items()})
         self.results.write(Path(self.trainer.default_root_dir) / "hypotheses.txt")
 

@@ -14,7 +14,6 @@ from torchmetrics import Metric, SumMetric
 from attention_speech.audio import SAMPLE_RATE
 from attention_speech.data.base import SpeechBatch
 
-PREFIXES = "", "other_"  # metrics of the first and of the second test set
 _HEADER = "set\tname\tsubstitutions\tinsertions\tdeletions\twords\treference\thypothesis"
 
 
@@ -104,23 +103,16 @@ class ErrorRate(Metric):
 class DecodingResults(nn.Module):
     """Sums over the test sets; every device scores all of them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def reset(self, num_sets: int) -> None:
+        """Set all sums to 0."""
         self.lines: list[str] = []
         self.sets: Any = nn.ModuleList(
             nn.ModuleDict(
                 {name: ErrorRate() for name in ("words", "characters", "greedy")}
                 | {name: SumMetric(sync_on_compute=False) for name in ("seconds", "audio")}
             )
-            for _ in PREFIXES
+            for _ in range(num_sets)
         )
-
-    def reset(self) -> None:
-        """Set all sums to 0."""
-        self.lines = []
-        for metrics in self.sets:
-            for metric in metrics.values():
-                metric.reset()
 
     def update(
         self,
@@ -143,21 +135,22 @@ class DecodingResults(nn.Module):
             cells = [set_index, name, *counts, *pair]
             self.lines.append("\t".join(map(str, cells)))
 
-    def compute(self, num_sets: int) -> dict[str, Tensor]:
-        """Return the rates and counts of the first sets.
+    def compute(self, second: str) -> dict[str, Tensor]:
+        """Return the rates and counts of the sets, after the first with `second` or a number.
 
         `greedy_wer` is the rate of greedy CTC, `rtf` the decoding time divided by the length of
         the speech, and `seconds` the decoding time of all sets.
         """
         values: dict[str, Tensor] = {}
-        for prefix, metrics in zip(PREFIXES[:num_sets], self.sets, strict=False):
+        for index, metrics in enumerate(self.sets):
+            prefix = (second or f"{index}_") if index else ""
             for unit, name, rate in (("words", "", "wer"), ("characters", "cer_", "cer")):
                 counts = metrics[unit].compute()
                 values[f"{prefix}{rate}"] = counts.pop("rate")
                 values |= {f"{prefix}{name}{kind}": n.float() for kind, n in counts.items()}
             values[f"{prefix}greedy_wer"] = metrics["greedy"].compute()["rate"]
             values[f"{prefix}rtf"] = metrics["seconds"].compute() / metrics["audio"].compute()
-        seconds = [metrics["seconds"].compute() for metrics in list(self.sets)[:num_sets]]
+        seconds = [metrics["seconds"].compute() for metrics in self.sets]
         values["seconds"] = torch.stack(seconds).sum()
         return values
 

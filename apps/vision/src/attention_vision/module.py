@@ -26,6 +26,16 @@ from attention_vision.models.timm_models import build_model, is_convolutional, l
 Batch = Sequence[Tensor]  # images (B, 3, S, S), labels (B,)
 
 
+def split_batch(batch: Batch) -> Batch:
+    """Return images and labels; UserError for a batch of another form."""
+    found = [x for x in batch if isinstance(x, Tensor)]  # a dict has names
+    forms = [(x.ndim, x.is_floating_point()) for x in found]
+    if forms != [(4, True), (1, False)] or found[0].shape[1] != 3:
+        got = ", ".join(f"{tuple(x.shape)} of {x.dtype}" for x in found) or type(batch).__name__
+        raise UserError(f"a batch is images (B, 3, S, S), float, and labels (B,); got {got}")
+    return found[0], found[1].long()
+
+
 class VisionClassifier(AttentionModule):
     """A model of timm, trained on mixed images.
 
@@ -45,10 +55,6 @@ class VisionClassifier(AttentionModule):
             of each device.
         ema: Decay of averaged weights, which are scored beside the raw ones; null is none.
     """
-
-    accuracy: Any
-    mean_loss: Any
-    error: Any
 
     def __init__(
         self,
@@ -90,21 +96,16 @@ class VisionClassifier(AttentionModule):
             check_probabilities("model", ema=ema)
             average = AveragedModel(self.model, multi_avg_fn=get_ema_multi_avg_fn(ema))
             self.ema = average.requires_grad_(False)
-        splits = ("val", "test", "train")
-        names = [f"{split}_{kind}" for split in splits for kind in self._scored_models()]
-        self.accuracy = nn.ModuleDict(
-            {name: MulticlassAccuracy(num_classes, average="micro") for name in names}
-        )
-        # a ModuleDict takes no key "train", which is a method of its own
-        self.mean_loss = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
-        self.error = nn.ModuleDict({f"of_{split}": MeanMetric() for split in splits})
+        self.metrics = nn.ModuleDict()
+        for prefix in ("val/", "test/"):
+            raw, averaged = (MulticlassAccuracy(num_classes, average="micro") for _ in range(2))
+            metrics = {"accuracy": raw, "loss": MeanMetric(), "error": MeanMetric()}
+            metrics |= {} if ema is None else {"ema_accuracy": averaged}
+            self.metrics[prefix] = nn.ModuleDict(metrics)
 
     def _attaches_nothing(self) -> bool:
         mechanisms = (self.slots[name] for name in ("kernel", "tokens", "reparam"))
         return isinstance(self.slots["filter"](1), Plain) and not any(mechanisms)
-
-    def _scored_models(self) -> dict[str, nn.Module]:
-        return {"raw": self.model} | ({} if self.ema is None else {"ema": self.ema})
 
     def setup(self, stage: str) -> None:
         """Set how many batches make the global batch on the available devices."""
@@ -139,7 +140,7 @@ class VisionClassifier(AttentionModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the loss and the penalties of the kernels."""
-        images, labels = batch
+        images, labels = split_batch(batch)
         return self.compute_training_loss(
             lambda: self.loss(self.model, images, labels, self.mix, self.current_epoch)
         )
@@ -150,30 +151,27 @@ class VisionClassifier(AttentionModule):
         if self.ema is not None:
             self.ema.update_parameters(self.model)
 
-    def _evaluate(self, batch: Batch, split: str) -> None:
-        images, labels = batch
-        for kind, model in self._scored_models().items():
-            logits = model(images).float()
-            metric = self.accuracy[f"{split}_{kind}"]
-            metric.update(logits, labels)
-            name = "accuracy" if kind == "raw" else f"{kind}_accuracy"
-            options: dict[str, Any] = {"prog_bar": kind == "raw", "add_dataloader_idx": False}
-            self.log(f"{split}/{name}", metric, **options)
-            if kind == "raw":
-                mean = self.mean_loss[f"of_{split}"]
-                mean.update(F.cross_entropy(logits, labels), len(images))
-                self.log(f"{split}/loss", mean, add_dataloader_idx=False)
-                error = self.error[f"of_{split}"]
-                error.update((logits.argmax(-1) != labels).float())
-                self.log(f"{split}/error", error, add_dataloader_idx=False)
+    def _evaluate(self, batch: Batch, prefix: str) -> None:
+        images, labels = split_batch(batch)
+        logits, metrics = self.model(images).float(), self.choose_metrics(prefix)
+        metrics["accuracy"].update(logits, labels)
+        metrics["loss"].update(F.cross_entropy(logits, labels), len(images))
+        metrics["error"].update((logits.argmax(-1) != labels).float())
+        if self.ema is not None:
+            metrics["ema_accuracy"].update(self.ema(images).float(), labels)
+        for name, metric in metrics.items():
+            options = {"prog_bar": name == "accuracy", "add_dataloader_idx": False}
+            self.log(f"{prefix}{name}", metric, **options)
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def validation_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Evaluate the images that choose the epoch."""
-        self._evaluate(batch, "val")
+        self._evaluate(batch, f"val/{dataloader_idx}_" if dataloader_idx else "val/")
 
     def test_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Evaluate the test images, or the training images that come after them."""
-        self._evaluate(batch, "train" if dataloader_idx else "test")
+        data: Any = getattr(self.trainer, "datamodule", None)
+        second = "train/" if getattr(data, "score_train", False) else f"test/{dataloader_idx}_"
+        self._evaluate(batch, second if dataloader_idx else "test/")
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Compute the logits (B, C) of the raw weights."""

@@ -16,7 +16,7 @@ from experiment_kit.parsing import restrict_classes
 from experiment_kit.run import Run
 
 TOLERANCE = 1e-4  # relative: rounding differs between machines
-_SCORED = re.compile("test/(?!(other_)?rtf|seconds)")  # scores of the best epoch, no times
+_SCORED = re.compile(r"test/(?!(\w+_)?rtf|seconds)")  # scores of the best epoch, no times
 
 
 def verify_run(run: str, trust: list[str] | str = "") -> None:

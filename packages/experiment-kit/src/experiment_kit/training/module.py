@@ -54,6 +54,7 @@ class AttentionModule(LightningModule, ABC):
     """
 
     model: Any
+    metrics: Any
 
     def __init__(
         self,
@@ -170,6 +171,14 @@ class AttentionModule(LightningModule, ABC):
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         """Log the learning rate of the first group of parameters."""
         self.log("train/lr", optimizer.param_groups[0]["lr"])
+
+    def choose_metrics(self, prefix: str) -> Any:
+        """Return `self.metrics` of a loader by the prefix of its scores, those of test for more."""
+        if prefix not in self.metrics:
+            new = self.metrics[prefix] = copy.deepcopy(self.metrics["test/"])
+            new.apply(lambda part: part.reset() if isinstance(part, Metric) else None)
+            self._metric_attributes = None  # Lightning's, by which `log` knows them
+        return self.metrics[prefix]
 
     def token_mask(self, batch: Any) -> Tensor | None:
         """Return the valid tokens (B, N) of a batch; None if all are valid."""

@@ -42,6 +42,8 @@ def test_a_published_checkpoint_and_that_of_a_run_are_loaded(tmp_path) -> None:
         module = VisionClassifier(7, 32, **options).eval()
         assert_close(module.model(x), stock(x))
         assert_close(module.ema(x), stock(x))
+        other = VisionClassifier(5, 32, **options).eval().model  # its head is new
+        assert_close(other.forward_features(x), stock.forward_features(x))
 
 
 @pytest.mark.parametrize(("options", "sentence"), [

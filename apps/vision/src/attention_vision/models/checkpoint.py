@@ -17,6 +17,7 @@ from experiment_kit.data.download import fetch_hub_files, find_model_files
 from experiment_kit.diagnosis.checkpoint_files import PREFIXES, choose_model, read_weights
 from experiment_kit.errors import UserError, convert_user_errors
 from experiment_kit.launch.overlays import overlay_arguments, read_overlay
+from experiment_kit.run_files import warn_once
 from timm.models.cait import Cait
 from torch import Tensor, nn
 
@@ -77,6 +78,11 @@ def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None
         match = _RELEASED.fullmatch(name)
         names = [match[1] + end for end in _PARAMETERS[match[2]]] if match else []
         renamed[next((own for own in names if own in expected), name)] = weight
+    head = {name: weight.shape for name, weight in expected.items() if name.startswith("head")}
+    if any(getattr(renamed.get(name), "shape", None) != shape for name, shape in head.items()):
+        warn_once(f"{origin} has other classes or none: the head is new")
+        expected = {name: w for name, w in expected.items() if name not in head}
+        renamed = {name: w for name, w in renamed.items() if name not in head}
     if reason := _find_mismatch(expected, renamed):
         raise UserError(f"{origin} is of another model: {reason}")
     model.load_state_dict(renamed, strict=False)

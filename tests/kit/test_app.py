@@ -1,6 +1,7 @@
 """Options of an app: links, the last epoch, the source of its weights, several test loaders."""
 
 import shutil
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -10,6 +11,7 @@ from experiment_kit.app_cli import AppCLI
 from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
 from experiment_kit.pages.records import read_scalars
 from experiment_kit.run import Run
+from torch.utils.data import DataLoader
 
 from tests.apps.contract import find_run
 from tests.kit.tiny import APP, Classifier, Points, arguments
@@ -79,6 +81,8 @@ def test_a_run_without_validation_and_logger_is_scored_where_it_ended(tmp_path) 
 
 
 def test_a_longer_run_from_a_shorter_one_is_that_run(tmp_path, monkeypatch, capsys, read_error):
+    own = partial(DataLoader, batch_size=2, shuffle=True)
+    monkeypatch.setattr(Points, "train_dataloader", lambda data: own(data.splits["train"]))
     every = "--trainer.log_every_n_steps=1"
     short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}", every) for n in "13")
     longer = ["fit", str(short.folder), "--trainer.max_epochs=3", TRUST]
@@ -106,6 +110,8 @@ def test_a_longer_run_from_a_shorter_one_is_that_run(tmp_path, monkeypatch, caps
 def test_a_run_from_a_checkpoint_is_known_by_its_folder(finished, tmp_path, capsys, read_error):
     start = finished.checkpoint_folder / "step=8.ckpt"
     run = fit(tmp_path, "--model.dim=6", "--trainer.max_epochs=3", f"--ckpt_path={start}")
+    error = read_error(fit, tmp_path, "--model.optimizer.lr=0.1", f"--ckpt_path={start}")
+    assert "model.optimizer.init_args.lr is 0.1, but ckpt_path" in error
     again = ["fit", str(run.folder), TRUST]
     run_app(APP, again)
     assert f"already finished: {run.folder}" in capsys.readouterr().out

@@ -7,12 +7,7 @@ import torch
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
 from experiment_kit.training import callbacks
-from experiment_kit.training.callbacks import (
-    EpochTimer,
-    FiniteSteps,
-    FirstEpochsValidation,
-    StepSeed,
-)
+from experiment_kit.training.callbacks import FiniteSteps, FirstEpochsValidation, StepSeed
 from experiment_kit.training.spectral_monitor import SpectralMonitor
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import LambdaCallback, ModelCheckpoint
@@ -104,10 +99,10 @@ def at(monkeypatch):
     """Call a hook of a fresh callback at a time of the clock."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(callbacks.time, "perf_counter", lambda: clock.now)
-    timed, trainer = EpochTimer(), SimpleNamespace(callbacks=[MONITOR])
+    timed, trainer = callbacks.EpochTimer(), SimpleNamespace(callbacks=[MONITOR])
     MONITOR.untimed_seconds = 0.0
 
-    def call(now: float, hook: str, *batch) -> EpochTimer:
+    def call(now: float, hook: str, *batch) -> callbacks.EpochTimer:
         clock.now = now
         getattr(timed, hook)(trainer, None, *batch)
         return timed

@@ -74,15 +74,10 @@ def name_callback(kind: type | str, **arguments: object) -> dict[str, object]:
 
 SCORE = {"monitor": "val/accuracy", "mode": "max"}
 EMA = partial(name_callback, "EMAWeightAveraging", decay=0.5)
-PRUNING = partial(name_callback, "ModelPruning", pruning_fn="l1_unstructured", amount=0.3)
 WORKING = {
     "EMA": [EMA()],
     "EMA from the second epoch on": [EMA(update_starting_at_step=5)],
     "average": [name_callback("WeightAveraging")],
-    "pruning": [PRUNING(use_lottery_ticket_hypothesis=False)],
-    "pruning after validation": [
-        PRUNING(use_lottery_ticket_hypothesis=False, prune_on_train_epoch_end=False)
-    ],
     "a checkpoint of the same score": [name_callback("ModelCheckpoint", **SCORE)],
     "two early stoppings": [
         name_callback("EarlyStopping", **SCORE, patience=5),
@@ -92,27 +87,15 @@ WORKING = {
     "weights exchanged while validating": [name_callback(Swapping)],
     "EMA, and weights exchanged": [EMA(), name_callback(Swapping)],
 }
-ROWS = {"pruning_fn": "random_structured", "pruning_dim": 0, "use_global_unstructured": False}
 REFUSED = {
     "BatchSizeFinder": ([name_callback("BatchSizeFinder")], "give data.init_args.batch_size"),
     "LearningRateFinder": ([name_callback("LearningRateFinder")], "model.optimizer.init_args.lr"),
     "batches": ([name_callback("GradientAccumulationScheduler", scheduling={1: 2})], "accumulate_"),
     "SpikeDetection": ([name_callback("SpikeDetection")], "cannot load its state"),
-    "StochasticWeightAveraging": (
-        [name_callback("StochasticWeightAveraging", swa_lrs=0.1)],
-        "take WeightAveraging or EMAWeightAveraging",
-    ),
+    "SWA": ([name_callback("StochasticWeightAveraging", swa_lrs=0.1)], "take WeightAveraging or"),
     "files of the run": ([name_callback("ModelCheckpoint", filename="best")], "another filename"),
     "two of one metric": ([name_callback("EarlyStopping", **SCORE)] * 2, "watch the same"),
-    "pruning that stays": (
-        [PRUNING(make_pruning_permanent=False)],
-        "make_pruning_permanent must be True",
-    ),
-    "a lottery ticket": ([PRUNING()], "use_lottery_ticket_hypothesis must be False"),
-    "rows of a bias": (
-        [PRUNING(**ROWS, use_lottery_ticket_hypothesis=False)],
-        "pruning_fn must be unstructured",
-    ),
+    "pruning": ([name_callback("ModelPruning", pruning_fn="l1_unstructured")], "prune best.ckpt"),
     "no backbone": ([name_callback("BackboneFinetuning")], "Probed has no backbone"),
 }
 

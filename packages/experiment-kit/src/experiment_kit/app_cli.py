@@ -229,8 +229,9 @@ class AppCLI(LightningCLI):
         if is_ours and not options.use_distributed_sampler:
             text = "each device has its part of the data by the data module itself: leave it out"
             raise UserError(f"trainer.use_distributed_sampler: {text}, or bring your own module")
-        if fitting and settings.ckpt_path and self.sharded:
-            patches.check_sharded(settings.ckpt_path)
+        if fitting and (path := settings.ckpt_path):
+            is_own = Path(path).parent == self.run.checkpoint_folder
+            patches.check_start(path, self.sharded, {} if is_own else settings.model.hparams)
         if self.subcommand == "predict":  # each device would write its part alone
             options.devices = options.num_nodes = 1
         own = _as_list(options.callbacks)
@@ -243,7 +244,7 @@ class AppCLI(LightningCLI):
             for part, name in ((settings.model, "test_step"), (settings.data, "test_dataloader")):
                 if not is_overridden(name, part):
                     raise UserError(f"{type(part).__name__} has no {name}: a run ends with a test")
-            check_callbacks(own, _as_list(self.settings.trainer.callbacks), settings.model)
+            check_callbacks(own, settings.model)
             named = self.run, settings.seed_everything, self.app.monitor
             callbacks += default_callbacks(*named, settings.checkpoint, self.preemption)
         # without training only --trainer.logger logs: that of a config may overwrite its files

@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import (
     BatchSizeFinder,
     GradientAccumulationScheduler,
     LearningRateFinder,
-    ModelCheckpoint,
     ModelPruning,
     SpikeDetection,
     StochasticWeightAveraging,
@@ -42,10 +41,9 @@ _REFUSED = {
     LearningRateFinder: "its rate would be in no config: give model.optimizer.init_args.lr",
     GradientAccumulationScheduler: "the schedule of rates would not know its number of steps: give"
     " trainer.accumulate_grad_batches",
+    ModelPruning: "the tested weights would not be those that were validated: prune best.ckpt",
     SpikeDetection: "Lightning cannot load its state, so that a stopped run would not resume",
 }
-# arguments with which the tested weights are those that were validated, also after a resume
-_PRUNING = {"make_pruning_permanent": True, "use_lottery_ticket_hypothesis": False}
 
 
 class StepSeed(Callback):
@@ -57,6 +55,12 @@ class StepSeed(Callback):
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+
+    def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
+        """Seed the order of a loader of the user's own, which is drawn before the first batch."""
+        self.on_train_batch_start(trainer)
+        if trainer.fit_loop.is_resuming:  # the iterator was made before, and has drawn
+            iter(trainer.fit_loop._data_fetcher)
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         """Seed by the number of batches of all epochs so far."""
@@ -225,20 +229,11 @@ class RunLogger(TensorBoardLogger):
         self.experiment.flush()
 
 
-def check_callbacks(callbacks: Sequence[Any], configs: Sequence[Any], model: Any) -> None:
-    """Refuse callbacks whose effect would not be in the result, and two that would share a state.
-
-    Those that do not suit the model are refused as well.
-    """
-    for callback, config in zip(callbacks, configs, strict=True):
+def check_callbacks(callbacks: Sequence[Any], model: Any) -> None:
+    """Refuse callbacks whose effect would not be in the result, and two that share a state."""
+    for callback in callbacks:
         reasons = [reason for kind, reason in _REFUSED.items() if isinstance(callback, kind)]
-        if isinstance(callback, ModelPruning):
-            given, wanted = config.init_args, _PRUNING.items()
-            reasons += [f"{name} must be {value}" for name, value in wanted if given[name] != value]
-            if "_structured" in str(given.pruning_fn):
-                reasons.append("pruning_fn must be unstructured: biases have one dimension")
-        is_file = isinstance(callback, ModelCheckpoint)
-        if is_file and re.match(r"\{step|step=|best$", str(callback.filename)):
+        if re.match(r"\{step|step=|best$", str(getattr(callback, "filename", ""))):
             reasons.append("its files would be taken for those of the run: give another filename")
         if isinstance(callback, BackboneFinetuning) and not hasattr(model, "backbone"):
             reasons.append(f"{type(model).__name__} has no backbone")

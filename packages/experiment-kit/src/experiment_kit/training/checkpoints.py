@@ -18,7 +18,6 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.nn.utils import prune
 from torchmetrics import Metric
 
 from experiment_kit.errors import EXIT_STATUS, UserError
@@ -182,10 +181,6 @@ class ResumableCheckpoint(Checkpoint):
             torch.distributed.all_gather_object(states, states[0])
         newest = {name: value.cpu() for name, value in trainer.callback_metrics.items()}
         state = {"newest": newest, "ranks": states, "stopped": trainer.should_stop}
-        masks = {name.removesuffix("_mask"): x for name, x in module.named_buffers()}
-        pruned = {name.removesuffix("_orig") for name, _ in module.named_parameters()}
-        # the masks of pruned weights, which Lightning multiplies into the weights it saves
-        state["masks"] = {name: masks[name] for name in masks.keys() & pruned}
         checkpoint["resumable"] = state
 
     def on_train_start(self, trainer: Any, module: LightningModule) -> None:
@@ -194,9 +189,6 @@ class ResumableCheckpoint(Checkpoint):
             saved = ranks[trainer.global_rank % len(ranks)]
             for name, metric in find_metrics(module):
                 vars(metric).update(move_data_to_device(saved.get(name, {}), metric.device))
-        for name, mask in self.loaded.get("masks", {}).items():  # the optimizer has the weights
-            owner, _, weight = name.rpartition(".")
-            prune.custom_from_mask(module.get_submodule(owner), weight, mask)
         trainer.should_stop = trainer.should_stop or self.loaded.get("stopped", False)
         self.saved_step, self.saved_at = trainer.global_step, time.monotonic()
         self.handler.deferred = True

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning_utilities.core.rank_zero import rank_zero_only
 
+from experiment_kit.app_files import flatten_row
 from experiment_kit.errors import UserError
 from experiment_kit.run_files import write_atomically
 
@@ -57,13 +58,20 @@ def disable_sharded_saving(strategy: Any) -> bool:
     return True
 
 
-def check_sharded(path: str | Path) -> None:
-    """Refuse to continue sharded training from a checkpoint of unsharded weights.
+def check_start(path: str | Path, sharded: bool, options: Mapping[str, Any]) -> None:
+    """Refuse options that the checkpoint's would replace, and to shard weights that were whole.
 
     Lightning numbers the optimizer's states otherwise where it shards. The reverse works.
     Test: tests/apps/vision/test_devices.py, test_one_device_goes_on_from_sharded_weights.
     """
-    if not torch.load(path, map_location="cpu", weights_only=True, mmap=True).get("sharded"):
+    state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    old = state.get("hyper_parameters", {})
+    known = [x for x in ("optimizer", "schedule", "weight_decay") if x in old and x in options]
+    old, new = (dict(flatten_row({"model": {x: o[x] for x in known}})) for o in (old, options))
+    for name in (name for name in old | new if old.get(name) != new.get(name)):
+        text = f"{name} is {new.get(name)}, but ckpt_path goes on with {old.get(name)}"
+        raise UserError(f"{text}: give that, or start from weights (in vision, model.checkpoint)")
+    if sharded and not state.get("sharded"):
         text = f"{path} was not trained with sharded weights: continue with the strategy"
         raise UserError(f"{text} it was trained with, or start again in another run.folder")
 
@@ -71,8 +79,8 @@ def check_sharded(path: str | Path) -> None:
 class BestCheckpoint(ModelCheckpoint):
     """Keep the weights that were validated best, with what callbacks save, but no optimizer.
 
-    They are those of the first batch of the validation, whatever callbacks load before it, or load
-    and prune after it. Without states of callbacks, none changes them when they are tested.
+    They are those of the first batch of the validation, whatever callbacks load before it or after
+    it. Without states of callbacks, none changes them when they are tested.
     https://github.com/Lightning-AI/pytorch-lightning/issues/6074
     Test: tests/kit/training/test_lightning_callbacks.py.
 
@@ -110,16 +118,11 @@ class BestCheckpoint(ModelCheckpoint):
         self.validated, self.saves = {}, False
 
     def on_save_checkpoint(self, trainer: Trainer, module: Any, checkpoint: State) -> None:
-        """Save the validated weights in this checkpoint; apply the masks of torch's pruning."""
+        """Save the validated weights in this checkpoint."""
         if self.saves:
             for key in ("callbacks", "optimizer_states", "lr_schedulers"):
                 checkpoint.pop(key)
-            weights = self.validated
-            for key in [key for key in weights if key.endswith("_orig")]:
-                name = key.removesuffix("_orig")
-                if (mask := weights.pop(f"{name}_mask", None)) is not None:
-                    weights[name] = weights.pop(key) * mask
-            checkpoint["state_dict"] = weights
+            checkpoint["state_dict"] = self.validated
 
     def load_state_dict(self, state_dict: State) -> None:
         """Look for the checkpoints of the state in this folder, by their names."""

@@ -18,7 +18,7 @@ def predict_files(
 ) -> None:
     """Predict the inputs in FILES, and write names and answers to the csv file OUT.
 
-    Classes come with their probability; a text of speech is that of greedy CTC.
+    Classes come with their probability, speech is by greedy CTC. DATA_DIR must hold the run's data.
 
     Args:
         run: the folder of a finished run

@@ -91,6 +91,8 @@ class SpeechRecognizer(AttentionModule):
 
     def forward(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits of CTC (B, S, V) and of attention (B, U + 1, V), and the state counts."""
+        if not isinstance(batch, SpeechBatch):
+            raise UserError(f"{type(batch).__name__} is no SpeechBatch: see docs/own_data.md")
         update_statistics = self.training and self.current_epoch < self.stats_epochs
         x, lengths = self.features(batch.waves, batch.lengths, update_statistics)
         return self.model(x, lengths, F.pad(batch.tokens, (1, 0), value=BOS))

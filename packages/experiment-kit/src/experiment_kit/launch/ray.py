@@ -23,8 +23,7 @@ def connect_cluster(address: str) -> Callable[[int], Places]:
     """Connect to a Ray cluster; return what makes its places."""
     ray = import_library("ray", "experiment-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    remedy = "start one by `ray start --head`, or name its address as host:port"
-    prefix = f"no Ray cluster answers at {address or 'auto'}, or it takes no token: {remedy}: "
+    prefix = f"no Ray at {address or 'auto'}: `ray start --head` starts it, or name host:port: "
     handler = signal.getsignal(signal.SIGTERM)
     with convert_user_errors(OSError, ValueError, RuntimeError, prefix=prefix):
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
@@ -84,9 +83,8 @@ def submit_job(ray: Any, job: Job) -> Any:
     given = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     whole = replace(job, log=job.log.absolute(), output=job.output.absolute(), needs=None)
     cores = min(max(node.get("CPU", 1) for node in nodes), count_threads() * job.devices)
-    options = {"num_cpus": int(cores), "num_gpus": num_gpus}
-    task = ray.remote(_run_task).options(name=job.name, max_retries=0, **options)
-    return task.remote(whole, os.getcwd(), given)
+    task = ray.remote(num_cpus=int(cores), num_gpus=num_gpus, max_retries=0)(_run_task)
+    return task.options(name=job.name).remote(whole, os.getcwd(), given)
 
 
 def _run_task(job: Job, folder: str, environment: dict[str, str]) -> int:

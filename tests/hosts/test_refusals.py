@@ -57,7 +57,6 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (torch_layer(add_zero_attn=True), {}, "a key of its own.*: leave it out by layers="),
     (lambda: SelfAttention(24, 4), {"where": SelfAttention}, "SelfAttention has its own filter"),
     (torch_layer(kdim=5), {}, f"{PLAIN}, torch.*: its queries and its keys are of"),
-    (torch_layer(vdim=5), {}, PLAIN),
     (partial(MultiheadAttention, 3, 12, add_bias_kv=True), {}, NOT_SQUARE),
     (partial(MultiheadAttention, 3, 12, add_zero_attn=True), {}, NOT_SQUARE),
     (lambda: speechbrain_models.build().decoder, {}, f"{PLAIN}.*leaves decoders of speechbrain"),
@@ -69,7 +68,6 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     (partial(T5Gemma2MergedAttention, hf.T5Gemma2DecoderConfig(hidden_size=8), 0), {}, PLAIN),
     (recognizer("RoPEMHA", 1), {}, f"TransformerASR has {PLAIN}.*where='RoPEMHA'"),
     (recognizer("RoPEMHA", 0), {}, "has no attention that attach knows.*where='RoPEMHA'"),
-    (recognizer("hypermixing", 1), {}, f"TransformerASR has {PLAIN}"),
     (recognizer("hypermixing", 0), {}, "no attention that attach knows.*no other module is named"),
     (partial(torch.ao.nn.quantizable.MultiheadAttention, 24, 4), {}, r"has torch\.ao\.nn\.quantiz"),
     (lambda: hf.NystromformerModel(hf.NystromformerConfig(**models.BERT)), {},
@@ -79,7 +77,6 @@ REFUSED: list[tuple[Callable[[], nn.Module], dict[str, Any], str]] = [
     *((partial(models.build, name), {"tokens": FeatScale}, "would leak future tokens")
       for name in ("gpt2", "t5", "bart")),
     *((partial(models.build, name), NORMS, NO_MASK) for name in ("gpt2", "bert")),
-    (partial(models.build, "bert"), NORMS | {"tokens": FeatScale}, NO_MASK),
     (speechbrain_models.build, NORMS, NO_MASK),
     (timm_models.build, {"where": "Nope"}, r"no module 'Nope'; it has timm.* without where"),
     (timm_models.build, {"where": nn.Conv1d}, "has no module of Conv1d"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers as hf
 from attention_core import attach, detach
-from attention_core.filters import GFSA, AttnScale, ReAttention
+from attention_core.filters import GFSA, AttnScale, ReAttention, dropout_on_H, share_dropout
 from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
@@ -70,7 +70,7 @@ def run_in_chunks(model: nn.Module, ids: Tensor, cache, sizes: tuple[int, ...]) 
 @all_filters
 def test_chunks_equal_one_pass(family, make):
     model, ids = build_filtered(family, make), torch.randint(3, VOCAB, (2, 11))
-    whole = model(ids, use_cache=False).logits
+    whole = model.train(family == "llama")(ids, use_cache=False).logits
     for cache in (DynamicCache(config=model.config), DynamicCache()):
         assert_close(run_in_chunks(model, ids, cache, (4, 1, 3, 1, 2)), whole)
         cache.crop(-5)
@@ -135,10 +135,11 @@ def test_no_map_is_formed_from_a_cache():
     assert out.attentions[0].shape == (2, 3, 5, 5)
     with pytest.raises(ValueError, match=r"ask for attentions with use_cache=False"):
         model(given["input_ids"][:, :1], past_key_values=cache, output_attentions=True)
-    mixed = attach(build("gpt2"), ReAttention)
-    with pytest.raises(ValueError, match="forms the map cannot use a cache"):
-        mixed(given["input_ids"], use_cache=True)
-    mixed(given["input_ids"], use_cache=False)
+    for make in (ReAttention, lambda num_heads: dropout_on_H(GFSA(num_heads))):
+        mixed = attach(build("gpt2"), make).train(make is not ReAttention)
+        with pytest.raises(ValueError, match="forms the map cannot use a cache"), torch.no_grad():
+            mixed(given["input_ids"], use_cache=True)
+        mixed(given["input_ids"], use_cache=False)
 
 
 def test_training_keeps_no_rows_and_cannot_continue():
@@ -147,6 +148,13 @@ def test_training_keeps_no_rows_and_cannot_continue():
     assert {type(layer).__name__ for layer in cache.layers} == {"DynamicLayer"}
     with pytest.raises(ValueError, match="cannot continue from a cache in training"):
         model(ids[:, :1], past_key_values=cache)
+    model = build("gemma2", attention_dropout=0.5).train()
+    randomize(attach(model, lambda num_heads: share_dropout(GFSA(num_heads))))
+    outputs = []
+    for use_cache in (True, False):  # without gradients rows are kept, and share a mask
+        with torch.random.fork_rng(), torch.no_grad():
+            outputs.append(model(ids, use_cache=use_cache).logits)
+    assert_close(*outputs)
 
 
 @torch.no_grad()
@@ -177,7 +185,8 @@ def test_a_shared_layer_keeps_rows_at_each_of_its_places():
     config = hf.Zamba2Config(vocab_size=VOCAB, num_hidden_layers=4, **sizes, **mamba)
     model = hf.Zamba2ForCausalLM(config).eval()
     draw_weights(model, 0.3, 0)
-    check_generation(randomize(attach(model, GFSA)), ("dynamic",), 1e-4, max_new_tokens=4)
+    randomize(attach(model, GFSA))
+    check_generation(model, ("dynamic",), 1e-4, max_new_tokens=4, num_beams=3)  # with their states
 
 
 @pytest.mark.parametrize("kind", ["Gemma3n", "Gemma4"])

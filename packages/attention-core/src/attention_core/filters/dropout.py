@@ -23,8 +23,8 @@ def share_dropout(filter: nn.Module) -> nn.Module:
 
 
 def _share_dropout(filter: nn.Module, inputs: tuple[Any, ...]) -> None:
-    if isinstance(inputs[0], Softmax):
-        inputs[0].shares_dropout = True
+    if isinstance(A := getattr(inputs[0], "A", inputs[0]), Softmax):  # or new rows of one
+        A.shares_dropout = True
 
 
 def dropout_on_H(filter: nn.Module) -> nn.Module:
@@ -57,7 +57,7 @@ class _MapWithValues(Host):
 
 def _pass_identity(filter: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
     A, v = inputs
-    if not isinstance(A, Softmax | Host) or A.dropout == 0:
+    if getattr(A, "dropout", 0) == 0:
         return None
     dense = _MapWithValues(A, v)
     return dense, dense.identity

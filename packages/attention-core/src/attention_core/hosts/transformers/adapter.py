@@ -6,7 +6,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import CROSS_ATTENTION, Filtered, find_num_heads
@@ -133,17 +133,18 @@ class FilteredForming(FilteredForward):
 
 
 def find_rows(module: Any, named: dict[str, Any]) -> CachedRows | None:
-    """Return the rows of a module's filter in the cache of its call; none in training."""
+    """Return the rows of a module's filter in the cache of its call; none if it trains."""
     past = next((named[arg] for arg in CACHE_ARGS if named.get(arg) is not None), None)
     if past is None or isinstance(module.filter, Plain):
         return None
     rows = CachedRows(past, module, named.get("layer_idx"))
-    if module.training and rows.count_past():
+    trains = module.training and is_grad_enabled()
+    if trains and rows.count_past():
         raise ValueError(
             "a filter cannot continue from a cache in training: call eval() first, and use no "
             "prefix tuning, which fills the cache"
         )
-    return None if module.training else rows
+    return None if trains else rows
 
 
 @cache

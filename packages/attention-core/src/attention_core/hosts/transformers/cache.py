@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 
 from attention_core.hosts.adapter import make_empty
 from attention_core.operators import apply_operator, average
@@ -51,6 +51,7 @@ def make_row_layer(layer: Any) -> Any:
     row = copy.copy(layer)
     row.__class__ = layer.host_class
     row.keys, row.values, row.is_initialized = None, None, False
+    row.number_of_states = 0  # a copy shares those of linear attention, which the layer changes
     for name in ("cumulative_length", "cumulative_length_int"):
         if isinstance(count := getattr(row, name, None), Tensor):
             setattr(row, name, torch.zeros_like(count))
@@ -63,8 +64,7 @@ class CachedRows:
     """The rows that a filter keeps in the layer of its module, counted over all calls in a pass."""
 
     def __init__(self, past: Cache, module: Any, index: int | None = None) -> None:
-        has_halves = isinstance(past, EncoderDecoderCache)
-        self.past: Any = past.self_attention_cache if has_halves else past
+        self.past: Any = getattr(past, "self_attention_cache", past)
         self.num_inputs = 0
         own = getattr(module, "layer_idx", getattr(module, "layer_id", None))
         self.index = own if index is None else index  # a shared module has one of each call
@@ -88,8 +88,7 @@ class CachedRows:
                 "change the cache or set use_cache=False"
             )
         if not hasattr(layer, "host_class"):
-            layer_class: Any = type(layer)
-            layer.__class__, layer.rows = make_filter_layer(layer_class), []
+            layer.__class__, layer.rows = make_filter_layer(layer.__class__), []
         return layer
 
     def prepend_past(self, x: Tensor, num_keys: int) -> Tensor:
@@ -131,7 +130,7 @@ class CachedOperator:
     """
 
     def __init__(self, A: Any, values: Tensor, n: int, rows: CachedRows) -> None:
-        self.A, self.values, self.rows = A, values, rows
+        self.A, self.values, self.rows, self.dropout = A, values, rows, getattr(A, "dropout", 0)
         self.new = rows.select_new(values, n)
 
     def __matmul__(self, x: Tensor) -> Tensor:

@@ -70,8 +70,9 @@ def test_an_adapter_trains_saves_and_loads_what_is_attached(order, tmp_path):
     again = load(hf.AutoModelForCausalLM, str(tmp_path), subfolder="lora")
     assert torch.equal(run(again.eval()), expected)
     stock = hf.AutoModelForCausalLM.from_pretrained(base)
-    with pytest.raises(ValueError, match="which the model lacks: attach the mechanism first"):
-        peft.PeftModel.from_pretrained(copy.deepcopy(stock), tmp_path / "lora")
+    for other in (stock, attach(copy.deepcopy(stock), partial(GFSA, K=4))):
+        with pytest.raises(ValueError, match=r"GFSA \(filter, layer 0\) .*: attach the same first"):
+            peft.PeftModel.from_pretrained(copy.deepcopy(other), tmp_path / "lora")
     again = peft.PeftModel.from_pretrained(attach(stock, GFSA), tmp_path / "lora").eval()
     assert torch.equal(run(again), expected)
     merged = model.merge_and_unload()

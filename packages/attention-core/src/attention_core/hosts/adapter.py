@@ -12,7 +12,7 @@ from attention_core import spectral
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
-
+_add_hook = cache(nn.modules.module.register_module_module_registration_hook)  # once
 CROSS_ATTENTION = "called as cross-attention, which stays Plain: leave it out by layers= or where="
 
 
@@ -72,22 +72,17 @@ def find_num_heads(module: Any) -> int | None:
     return next((number for number in found if isinstance(number, int)), None)
 
 
-@cache
-def watch_peft() -> None:
-    """Import what PEFT needs to know of mechanisms once it wraps a model, and not before."""
-
-    def import_host(module: nn.Module, name: str, child: nn.Module | None) -> None:
-        if type(module).__module__.startswith("peft."):
-            import_module("attention_core.hosts.peft")
-
-    nn.modules.module.register_module_module_registration_hook(import_host)
+def watch_peft(module: nn.Module | None = None, *registered: Any) -> None:
+    """Import what PEFT needs to know of mechanisms where PEFT is there; as a hook, if it wraps."""
+    if type(module).__module__.startswith("peft.") or (module is None and "peft" in sys.modules):
+        import_module("attention_core.hosts.peft")
+    if module is None:
+        _add_hook(watch_peft)
 
 
 def make_empty(make_adapter: Any, *args: Any) -> Any:
     """Return an adapter for `copy` and `pickle`, of a class or of the maker of one."""
     watch_peft()  # a process that only unpickles never calls `attach`
-    if "peft" in sys.modules:  # its unpickled model must know of mechanisms
-        import_module("attention_core.hosts.peft")
     adapter = make_adapter(*args) if args else make_adapter
     return adapter.__new__(adapter)
 

@@ -1,8 +1,7 @@
 """PEFT, https://huggingface.co/docs/peft: adapters train and save what is attached.
 
-PEFT freezes a model, and keeps for each adapter a trained copy of the modules that its config
-lists as `modules_to_save`. What is attached is added to this list, before or after PEFT, and
-`adapter_config.json` describes it.
+PEFT keeps for each adapter a trained copy of the modules in `modules_to_save` of its config. What
+is attached is added to this list, before or after PEFT; `adapter_config.json` describes it.
 """
 
 import warnings
@@ -23,39 +22,37 @@ from attention_core.reparam import EigenSpectrum
 
 PARTS = ("filter", "kernel", "tokens")
 _inject_adapter, _to_dict = BaseTuner.inject_adapter, PeftConfigMixin.to_dict
-_save_pretrained = PeftModel.save_pretrained
-
-
-def list_parts(model: nn.Module) -> list[str]:
-    """Return the last two names of the parts of mechanisms that have state: "attn.filter"."""
-    names = {
-        ".".join(name.split(".")[-2:])
-        for name, part in model.named_modules()
-        if hasattr(part, "trained_names") and part.state_dict()
-        if name.rpartition(".")[-1] in PARTS
-    }
-    return sorted(names)
+_save_pretrained, _from_peft_type = PeftModel.save_pretrained, PeftConfigMixin.from_peft_type
 
 
 def describe_in_config(config: Any, model: nn.Module) -> None:
     """Add what is attached to a model to the config of an adapter, or refuse the adapter."""
-    if lacking := _list_lacking(config, model):
-        raise ValueError(
-            f"the adapter has trained {lacking[0]!r}, which the model lacks: attach the mechanism "
-            "first, or load both by attention_core.hosts.transformers.load"
-        )
+    groups = describe_mechanisms(model)
+    old, own = map(_list_arguments, (getattr(config, "saved_groups", None) or groups, groups))
+    for k in old | own:  # another version may have other arguments
+        if k in old.keys() ^ own.keys() or any(own[k].get(n, x) != x for n, x in old[k].items()):
+            raise ValueError(
+                f"{k} has {old.get(k, 'nothing')} in the adapter, {own.get(k, 'nothing')} here: "
+                "attach the same first, or load both by attention_core.hosts.transformers.load"
+            )
     parts: list[Any] = [part for part in model.modules() if "trained_names" in vars(part)]
     weights = [id(weight) for part in parts for weight in part.parameters()]
     if len({*weights}) < len(weights) or any(getattr(part, "before", ()) for part in parts):
         raise ValueError("PEFT copies what layers share: leave out share_layers and add_scores")
-    groups = describe_mechanisms(model)
     if any("reparam" in group for group in groups):
         warnings.warn(
             "PEFT freezes reparameterised projections, and does not save them: call save_mechanism",
             stacklevel=4,  # the caller of PEFT
         )
-    kept = {*(config.modules_to_save or ()), *list_parts(model)}
-    config.modules_to_save, config.attention_core = sorted(kept) or None, groups
+    added = {
+        ".".join(name.split(".")[-2:])  # "attn.filter"
+        for name, part in model.named_modules()
+        if hasattr(part, "trained_names") and part.state_dict()
+        if name.rpartition(".")[-1] in PARTS
+    }
+    kept = {*(config.modules_to_save or ())} - getattr(config, "added", set())
+    config.modules_to_save = sorted(kept | added) or None
+    config.attention_core, config.added, config.saved_groups = groups, added, None
 
 
 def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda name: False) -> None:
@@ -70,10 +67,7 @@ def check_targets(model: nn.Module, is_target: Callable[[str], Any] = lambda nam
             raise ValueError(f"tokens follow {name} at once: choose other modules for the adapter")
         is_whole = isinstance(module, Filtered) and isinstance(module, nn.MultiheadAttention)
         if is_adapted and is_whole:
-            raise ValueError(
-                f"an adapter of {name} as a whole would bypass its filter: choose its out_proj, or "
-                "other modules, for the adapter"
-            )
+            raise ValueError(f"an adapter of {name} would bypass its filter: choose its out_proj")
 
 
 @wraps(_inject_adapter)
@@ -85,6 +79,14 @@ def inject_adapter(tuner: Any, model: nn.Module, adapter_name: str, *args: Any, 
         describe_in_config(config, model)
     _inject_adapter(tuner, model, adapter_name, *args, **kw)
     check_targets(model)
+
+
+def from_peft_type(kind: Any, /, **kwargs: Any) -> Any:
+    """Make the config of a file, with what was attached when it was saved."""
+    groups = kwargs.pop(FIELD, None)
+    config = _from_peft_type.__func__(kind, **kwargs)
+    config.saved_groups = groups
+    return config
 
 
 @wraps(_to_dict)
@@ -117,23 +119,23 @@ def update_adapters(model: nn.Module) -> None:
         check_targets(base)
         names = [name for name in configs if hasattr(configs[name], "modules_to_save")]
         for name in sorted(names, key=lambda name: name not in active):
-            config = configs[name]
-            kept = {*(config.modules_to_save or ())} - {*_list_lacking(config, base)}
-            config.modules_to_save = sorted(kept)
-            describe_in_config(config, base)
-            set_additional_trainable_modules(base, config, {}, name, name in active)
+            describe_in_config(configs[name], base)
+            set_additional_trainable_modules(base, configs[name], {}, name, name in active)
 
 
-def _list_lacking(config: Any, model: nn.Module) -> list[str]:
-    """Return the parts of mechanisms that an adapter saves, and no module of the model is named."""
-    paths = [f".{name}" for name, _ in model.named_modules()]
-    parts = [name for name in config.modules_to_save or () if name.rpartition(".")[-1] in PARTS]
-    return [part for part in parts if not any(path.endswith(f".{part}") for path in paths)]
+def _list_arguments(groups: list[Any]) -> dict[str, Any]:
+    """Return the arguments of each described part, by its class, slot, place and layer."""
+    found: dict[str, Any] = {}
+    for group in groups:
+        place = group.get("position", group.get("where", "layer")).rpartition(".")[2]
+        for slot in {*PARTS} & group.keys():
+            name = group[slot]["class_path"].rpartition(".")[2]  # without its module
+            args = group[slot].get("init_args", {})
+            found |= {f"{name} ({slot}, {place} {i})": args for i in group["layers"]}
+    return found
 
 
-# PEFT advises an upgrade where it meets a field of a config that it does not have
-warnings.filterwarnings("ignore", r"Unexpected keyword arguments \['attention_core'\]")
 BaseTuner.inject_adapter = inject_adapter
-PeftConfigMixin.to_dict = to_dict
+PeftConfigMixin.to_dict, PeftConfigMixin.from_peft_type = to_dict, classmethod(from_peft_type)
 PeftModel.save_pretrained = save_pretrained
 HOST = HostLibrary(hook_points={}, update_config=update_adapters)

@@ -81,7 +81,8 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     trust_own_code(model)
     parts = [*find_pretrained(model)]
     if len(parts) > 1 or (adapter and parts != [model]):
-        raise ValueError(f"load reads no router or adapter of {kind.__name__}: use save_mechanism")
+        remedy = "attach to its base, then load_adapter" if adapter else "use save_mechanism"
+        raise ValueError(f"load reads no router or adapter of {kind.__name__}: {remedy}")
     restored = [part for part in parts if getattr(part.config, FIELD, None)]
     for part in restored:
         if describe_mechanisms(part):  # by the code in the folder
@@ -103,7 +104,9 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
         with convert_errors(str(path)):
             attach_groups(model, adapter[FIELD], str(path), trust)
     if adapter:
-        model = import_module("peft").PeftModel.from_pretrained(model, path, **hub)
+        model = import_module("attention_core.hosts.peft").PeftModel.from_pretrained(
+            model, path, **hub
+        )
     return model
 
 

@@ -6,12 +6,15 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from attention_core import spectral
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
+# torch.fx reads the steps of a module, but takes a filtered one as a whole
+_is_leaf = fx.Tracer.is_leaf_module
+fx.Tracer.is_leaf_module = lambda *x: isinstance(x[1], Filtered) or _is_leaf(*x)
 _add_hook = cache(nn.modules.module.register_module_module_registration_hook)  # once
 CROSS_ATTENTION = "called as cross-attention, which stays Plain: leave it out by layers= or where="
 

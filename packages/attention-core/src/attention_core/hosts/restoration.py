@@ -15,12 +15,12 @@ def restore_model(
     modules = [(module, type(module)) for module in model.modules()]
     configs = (getattr(module, "config", None) for module, _ in modules)
     holders = [*model.modules(), *(c for c in configs if hasattr(c, "__dict__"))]
-    # dicts keep their identity: the handle of a hook refers to the dict that holds the hook
+    # dicts keep their identity, for the handles of their hooks; a library's may be read-only
     dicts = [
         state
         for holder in holders
         for state in (vars(holder), *vars(holder).values())
-        if isinstance(state, dict)
+        if isinstance(state, dict) and type(state).__module__ in ("builtins", "collections")
     ]
     saved = [(state, dict(state)) for state in dicts]
     trained = [(weight, weight.requires_grad) for weight in model.parameters()]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 from functools import partial
 
 import pytest
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.testing_utils import CaptureLogger
 
-from tests.hosts.helpers import filtered_modules, filters, randomize
+from tests.hosts.helpers import OwnAttention, filtered_modules, filters, randomize
 from tests.hosts.transformers.models import BERT, EAGER, FAMILIES, VIT, build, make_inputs
 
 
@@ -44,13 +45,18 @@ def test_a_round_trip_changes_nothing(family, tmp_path):
     assert torch.equal(stock(**given)[0], detach(model)(**given)[0])
 
 
-def test_the_model_that_is_saved_is_described(tmp_path):
+def test_the_model_that_is_saved_is_described(tmp_path, monkeypatch):
     model, given = build("bert"), make_inputs("bert")
     randomize(attach(model.encoder, GFSA))
     hf.BertModel(model.config).save_pretrained(tmp_path / "stock")
     assert "attention_core" not in (tmp_path / "stock" / "config.json").read_text()
     model.save_pretrained(tmp_path)
     assert torch.equal(reload(hf.BertModel, tmp_path).double()(**given)[0], model(**given)[0])
+    own = type("Own", (hf.PreTrainedModel,), {})(model.config)  # whose base class alone is theirs
+    own.attention = OwnAttention()
+    monkeypatch.delitem(sys.modules, host := "attention_core.hosts.transformers")
+    attach(own, GFSA, where="OwnAttention")
+    assert host in sys.modules  # which changes save_pretrained
 
 
 def test_layers_may_differ_and_shards_are_read(tmp_path):

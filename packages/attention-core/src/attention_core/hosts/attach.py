@@ -8,6 +8,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable
+from importlib import import_module
 from itertools import chain
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from attention_core.checks import check_choices, check_factories, check_mechanis
 from attention_core.filters.plain import Plain
 from attention_core.hosts.adapter import Filtered, watch_peft
 from attention_core.hosts.hook_points import (
+    HOSTS,
     ONLY_LAYERSCALE,
     HookPoint,
     Position,
@@ -314,5 +316,7 @@ def _match_device_and_mode(part: Any, module: nn.Module) -> Any:
 
 
 def _update_configs(model: nn.Module) -> None:
-    for host in {find_host(module) for module in model.modules()}:
-        host.update_config(model)
+    # a model of one's own may be of a library's base class, and saves as that does
+    bases = {base.__module__.partition(".")[0] for m in model.modules() for base in type(m).__mro__}
+    for library in bases.intersection(HOSTS):
+        import_module(f"attention_core.hosts.{library}").HOST.update_config(model)

@@ -153,7 +153,7 @@ class FilterMap(TorchFunctionMode):
         if formed is None or formed.is_transposed or not fits or len(v_order) != A.ndim:
             raise ValueError(
                 f"{self.owner} applies its map by einsum({equation!r}), which no filter follows: "
-                "write it as '...ij,...jd->...id'"
+                "write it as '...ij,...jd->...id', unless it mixes heads"
             )
         y = self._filter_product(formed, values.permute([*map(v_axes.index, v_order)]))
         return y.permute([*map(y_order.index, y_axes)])

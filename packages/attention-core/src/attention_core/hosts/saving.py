@@ -187,8 +187,7 @@ def convert_errors(source: str) -> Iterator[None]:
 
 def _find_layers(model: nn.Module, where: Where | None) -> list[Any]:
     """Return the layers that `attach` counts with this `where`, filtered already or not."""
-    found = [module for module, _ in self_attention_modules(model, where)]
-    return [module for module in found if where is not None or is_known_attention(module)]
+    return [m for m, _ in self_attention_modules(model, where) if where or is_known_attention(m)]
 
 
 def _find_parts(layer: nn.Module) -> dict[str, nn.Module]:
@@ -280,7 +279,10 @@ def attach_groups(
         count = _count_layers(model, group)
         described = group.get("num_layers", max(count, *(i + 1 for i in group["layers"])))
         if count != described:
-            raise ValueError(f"{source} is of {described} layers, this model of {count}")
+            where = (
+                " by where=, which is saved: leave it out" if callable(group.get("where")) else ""
+            )
+            raise ValueError(f"{source} is of {described} layers, this model of {count}{where}")
         attach(model, made.pop("filter", Plain), group["layers"], where=group.get("where"), **made)
 
 

@@ -25,8 +25,12 @@ def bert(tmp_path):
 
 
 def test_images_have_the_size_of_the_model_and_other_inputs_the_given_shape() -> None:
-    batch, note = model_sources.load_source("class:torch.nn:Identity", shape=[4]).make_batch((), 2)
-    assert (batch.shape, note) == ((2, 4), "The inputs are random numbers of the given shape.")
+    source = model_sources.load_source("class:torch.nn:Identity", shape=[4, 8, 8])
+    batch, note = source.make_batch((), 2)
+    assert (batch.shape, note) == (
+        (2, 4, 8, 8),
+        "The inputs are random numbers of the given shape.",
+    )
     source = load_timm("vit_tiny_patch16_224", random=True)
     assert source.encode([make_image(seed, 40) for seed in range(2)]).shape == (2, 3, 224, 224)
     assert (source.kind, source.weights, source.network.training) == ("image", f"{RANDOM}.", False)

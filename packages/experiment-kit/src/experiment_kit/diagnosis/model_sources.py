@@ -29,7 +29,7 @@ RANDOM = "The weights are random"  # the start of a sentence on weights
 SAMPLES = 8
 _MAX_TOKENS = 128  # longer texts are cut
 _IMAGE_SHAPE = (3, 224, 224)
-_MODES = {1: "L"}  # modes of images by their channels; RGB for others
+_MODES = {1: "L", 3: "RGB"}  # modes of images by their channels
 _NO_CODE = {"trust_remote_code": False}  # else transformers asks on the terminal
 _KINDS: dict[str, model_inputs.Kind] = {
     "input_ids": "text", "pixel_values": "image",
@@ -124,10 +124,9 @@ def load_class(
         if (folder := str(Path.cwd())) not in sys.path:
             sys.path.append(folder)  # as `python -m` does: modules of the working folder
         network = getattr(import_module(module), name)(**kwargs)
-    weights = f"{RANDOM}."
+    weights = f"The weights are those of {checkpoint}, in {path}." if checkpoint else f"{RANDOM}."
     if checkpoint:
         load_checkpoint_weights(network, checkpoint)
-        weights = f"The weights are those of {checkpoint}, in {path}."
 
     def encode(samples: Any) -> Tensor:
         if isinstance(samples, int):
@@ -135,7 +134,8 @@ def load_class(
         return _stack_images(samples, *shape)
 
     made = "The inputs are random numbers of the given shape."
-    return ModelSource(network.eval(), weights, "image" if len(shape) == 3 else None, encode, made)
+    is_image = len(shape) == 3 and shape[0] in _MODES
+    return ModelSource(network.eval(), weights, "image" if is_image else None, encode, made)
 
 
 def describe_images(network: Any, weights: str) -> ModelSource:

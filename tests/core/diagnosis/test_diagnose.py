@@ -1,6 +1,6 @@
 """Diagnose refuses bad input with one sentence, and judges models that are made to smooth."""
 
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 
 import pytest
@@ -64,7 +64,6 @@ def test_a_stack_that_adds_averages_smooths_later():
     report = diagnose(pass_values(Stack(depth=6), 1.0), make_tokens())
     for before, after in pairwise(report.curve("hfc_lfc")):
         assert after == pytest.approx(before / 2, rel=1e-4)  # (I + J) x: DC doubles
-    assert "over-smoothed from layer" in report.verdict
     first = next(i for i, r in enumerate(report.curve("token_cosine")[1:]) if r >= 0.9)
     assert f"from layer {first} on" in report.verdict
     assert "What smooths most is attention" in report.verdict
@@ -177,12 +176,19 @@ def test_what_lies_between_layers_of_one_size_counts():
     ends = report.layers[0].steps["input"], report.layers[1].output
     first, last = (torch.tensor(x.samples["hfc_lfc"]).log() for x in ends)
     assert f"HFC/LFC times {(last - first).mean().exp():.2f} [" in report.verdict
-    model.forward = lambda x: (y := nn.functional.pad(model.blocks[0](x), (0, 2))) + y.tanh()
-    assert "is no verdict: the tokens of blocks.0" in diagnose(model, make_tokens()).verdict
-    model.forward = lambda x, text: model.blocks[1](torch.cat([model.blocks[0](x).cos(), text], 1))
-    report = diagnose(model, (make_tokens(), make_tokens()[:, :3]))
-    assert "Stream 1 (from blocks.1.attn on) " in report.verdict
-    first, second = model.blocks  # on tokens that the pass before chose
+    first, second = model.blocks
+    for model.forward in (
+        lambda x: (y := nn.functional.pad(first(x), (0, 2))) + y.tanh(),
+        lambda x: second((y := first(x.transpose(0, 1)).transpose(0, 1)) + y.tanh()),
+    ):
+        assert "is no verdict: the tokens of blocks.0" in diagnose(model, make_tokens()).verdict
+    model.forward = lambda x, text: second(torch.cat([first(x).cos(), text], 1))
+    batch = make_tokens(), make_tokens()[:, :3]
+    assert "Stream 1 (from blocks.1.attn on) " in diagnose(model, batch).verdict
+    model.forward = lambda x, text: second(torch.cat(  # behind joint attention
+        [x + (y := first.attn(torch.cat([x, text], 1)))[:, :N], text + y[:, N:]], 1))  # fmt: skip
+    assert [x.name for x in diagnose(model, batch).layers] == ["blocks.0.attn", "blocks.1.attn"]
+    # on tokens that the pass before chose
     model.forward = lambda x: second(nn.functional.embedding(first(x).argmax(-1), torch.eye(DIM)))
     assert "Stream 1 (from blocks.1.attn on) " in diagnose(model, make_tokens()).verdict
 
@@ -208,6 +214,7 @@ class Styled(nn.Module):
         return self.step(self, x)
 
 
+SCRIPTED = torch.jit.script(nn.functional.silu)
 Add = type("Add", (nn.Module,), {"forward": lambda _, x, y: x + y})
 STYLES = {
     "an averaged map": lambda b, x: x + torch.vmap(torch.norm)(x).amax() * b.torch(x, x, x)[0],
@@ -222,14 +229,20 @@ STYLES = {
     "axes in turn": lambda b, x: (
         ((y := x.reshape(B * 3, -1, DIM)) + b.attn(y)).view(B, 3, -1, DIM).transpose(1, 2)
         .reshape(x.shape)),
+    "a scripted function": lambda b, x: (y := x + b.attn(x)) + SCRIPTED(b.mlp(y)),
+    "a norm over channels first": lambda b, x: nn.functional.batch_norm(
+        ((y := x[:, :9]) + b.attn(y)).mT, b.shift.detach(), b.weight.detach().square()).mT,
     "nodes": lambda b, x: (y := x.flatten(0, -2)) + b.attn(y.view(B, -1, DIM)).flatten(0, 1),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("step", STYLES.values(), ids=STYLES)
-def test_the_tokens_after_blocks_of_other_styles_are_those_that_they_return(step):
+@pytest.mark.parametrize("style", [*STYLES, "no blocks"])
+def test_the_tokens_after_blocks_of_other_styles_are_those_that_they_return(style):
+    step = STYLES.get(style, STYLES["a sum in a module"])
     model, x = nn.Sequential(*map(Styled, [step] * 3)), torch.randn(B, DIM, DIM)
     tokens = accumulate(model, lambda x, block: block(x).detach(), initial=x)
+    if style == "no blocks":  # that are modules
+        model.forward = lambda x: reduce(lambda x, block: step(block, x), model, x)
     report = diagnose(model, x, mechanisms=[])  # as many tokens as channels
     wanted = [spectral.hfc_lfc(x.view(B, -1, DIM)).mean().item() for x in tokens]
     assert report.curve("hfc_lfc")[1:] == pytest.approx(wanted[1:], rel=1e-4)

@@ -27,23 +27,13 @@ class Centering(nn.Module):
         return A @ v - self.c * average(A, v)
 
 
-class Encoder(nn.Module):
-    """Layers of torch, which attach and its positions know."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(DIM, HEADS, 20, batch_first=True, norm_first=True)
-            for _ in range(2)
-        )
-
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, src_key_padding_mask=padding)
-        return x
+def make_encoder() -> nn.Module:
+    """Make layers of torch, which attach and its positions know."""
+    layer = nn.TransformerEncoderLayer(DIM, HEADS, 20, batch_first=True, norm_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
-def build(make=Encoder) -> nn.Module:
+def build(make=make_encoder) -> nn.Module:
     torch.manual_seed(0)
     model = make().double().eval()
     for weight in model.parameters():
@@ -81,7 +71,7 @@ def test_leverage_equals_finite_differences(make, filter, padded):
     if padded:
         valid[1, 4:] = False
         padding = ~valid
-    report = diagnose(model, (x, padding), mask=valid, mechanisms=[make])
+    report = diagnose(model, (x, None, padding), mask=valid, mechanisms=[make])
     assert not report.notes
     for entry in report.leverage:
         assert entry.mechanism == make.__name__
@@ -90,7 +80,7 @@ def test_leverage_equals_finite_differences(make, filter, padded):
             attach(model, tokens=FeatScale)
         attention = changed.layers[entry.layer].self_attn.double()
         part = attention.filter if filter else attention.out_proj.tokens
-        expected = differentiate(changed, part, entry.coefficient, (x, padding), valid)
+        expected = differentiate(changed, part, entry.coefficient, (x, None, padding), valid)
         found = [entry.token_cosine, entry.log_hfc_lfc]
         assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
         detach(model)

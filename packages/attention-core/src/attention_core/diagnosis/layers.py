@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from math import gcd, prod
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from attention_core.diagnosis import stream
@@ -133,9 +135,8 @@ class Plan(NamedTuple):
 
 def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> Plan:
     """Return the layers of a pass, in the order of their attention calls."""
-    planned = [
-        (sums, _plan_stream(model, graph, sums)) for sums in stream.find_streams(graph, calls)
-    ]
+    chains = stream.find_streams(graph, calls)
+    planned = [(sums, _plan_stream(model, graph, sums)) for sums in chains]
     layers: list[Layer] = []
     all_sums = [made for sums, _ in planned for made in sums]
     first = {made.attention[0]: made for made in reversed(all_sums) if made.attention}
@@ -151,7 +152,8 @@ def plan_layers(model: nn.Module, graph: Graph, calls: list[AttentionCall]) -> P
         for layer in layers if found else ():  # an earlier segment is not the last
             layer.final = layer.final if layer.stack != stack else None
         layers += found
-    sizes = [{(x.numel, x.shape[x.axes[1]]) for x in y.steps.values()} for y in layers]
+    make = partial(torch.empty, device="meta")
+    sizes = [{y.arrange_tokens(x, make(x.shape)).shape for x in y.steps.values()} for y in layers]
     mixed = [x.call.name for x, found in zip(layers, sizes, strict=True) if len(found) > 1]
     reason = f"the tokens of {', '.join(mixed)} change their number or size" if mixed else ""
     if not layers:
@@ -176,7 +178,7 @@ def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]
     crossed = [c for c in calls if not c.is_square and (1 in c.shape[-2:] or c not in inside)]
     if crossed and layers:  # the attention of a class token, and that of pooled queries
         names = ", ".join(dict.fromkeys(call.name for call in crossed))
-        yield f"the maps of {names} are not square, and left out"
+        yield f"the maps of {names} are not square, or of one token, and left out"
     known = {layer.call for layer in layers}
     several = [made.calls for made in sums if known < known.union(made.calls)]
     if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:
@@ -228,10 +230,8 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
             bound -= 1
         bounds.append(bound)
     ends, end = [*bounds[1:], len(sums)], stream.find_end(graph, sums[-1].node)
-    layers = [
-        _plan_layer(model, graph, sums, slice(*pair), end)
-        for pair in zip(bounds, ends, strict=False)
-    ]
+    pairs = zip(bounds, ends, strict=False)
+    layers = [_plan_layer(model, graph, sums, slice(*pair), end) for pair in pairs]
     for layer in layers if any(map(stream.is_rearranged, sums[1:])) else ():
         layer.batch = graph.calls[0].inputs[0].shape[:1].numel()
     end.axes = sums[-1].node.axes
@@ -273,16 +273,18 @@ def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
     """Return the tokens behind a norm that closes a block, None where the sum closes it."""
     if stop < len(sums):
         path = trace_stream(sums[stop].carried)  # what is added behind a norm is no norm
-        norm = next((node for node in path if node.name in NORMS), path[0])
-        return norm if sums[stop].is_normed else None
-    last = sums[-1].node
-    has_inner = any(made.is_normed for made in sums[1:])
+        place = next((i for i, node in enumerate(path) if node.name in NORMS), 0)
+        # a norm over channels first has other axes, which move back behind it
+        alike = (x for x in path[place::-1] if x.shape == sums[stop - 1].node.shape)
+        return next(alike, path[place]) if sums[stop].is_normed else None
+    last, has_inner = sums[-1].node, any(made.is_normed for made in sums[1:])
+    is_post = all(any(x.name in NORMS for x in trace_stream(made.carried)) for made in sums[1:])
     # a sum or a norm may be a module of its own, in the block of the last sum
     shared = [a for a, b in zip(last.modules, end.modules, strict=False) if a == b]
     is_inside = bool(shared) and (
         len(shared) == len(last.modules) or shared[-1] not in sums[0].node.modules
     )
-    return end if has_inner and is_inside and end is not last else None
+    return end if has_inner and (is_inside or is_post) and end is not last else None
 
 
 def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]:
@@ -306,9 +308,8 @@ def _find_axes(graph: Graph, node: Node, call: AttentionCall) -> tuple[int, int]
 
 def _plan_module(model: nn.Module, graph: Graph, call: AttentionCall) -> Layer:
     layer = Layer(call, model.get_submodule(call.name))
-    for made in reversed(graph.calls):
-        if not made.start <= call.node.index < made.end or made.name not in call.node.modules:
-            continue
+    around = [made for made in graph.calls if made.start <= call.node.index < made.end]
+    for made in reversed(around):
         x, y = (
             next((x for x in nodes if len(x.shape) == 3 and x.shape[1] == call.shape[-1]), None)
             for nodes in (made.inputs, made.outputs)

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -61,7 +60,10 @@ def measure_leverage(
     attach_plain(run.model, run.where)
     found, notes, planned = dict[Key, Tensor](), dict[str, None](), None
     masks = run.find_masks(mask)
-    with _require_grad(run.model):
+    for parameter in run.model.parameters():  # so that each tensor of a pass has a gradient
+        if parameter.is_floating_point():
+            parameter.requires_grad_()
+    with torch.enable_grad():
         for part, few in run.inputs.iterate_slices(run.choose_size(MAX_SAMPLES)):
             # a model may call other functions for another number of samples
             if planned is None or few.num_samples != planned.inputs.num_samples:
@@ -78,20 +80,6 @@ def measure_leverage(
         layer = run.plan.layers[i]
         entries.append(Leverage(name, layer.index, weight, cosine, ratio, layer.stack))
     return sorted(entries, key=lambda entry: -abs(entry.log_hfc_lfc)), [*notes]
-
-
-@contextmanager
-def _require_grad(model: nn.Module) -> Iterator[None]:
-    """Let each weight have a gradient, so that each tensor of a pass has one."""
-    weights = [w for w in model.parameters() if w.is_floating_point() and not w.requires_grad]
-    with torch.enable_grad():
-        try:
-            for weight in weights:
-                weight.requires_grad_()
-            yield
-        finally:
-            for weight in weights:
-                weight.requires_grad_(False)
 
 
 def _list_nodes(layers: Sequence[Layer], selected: Sequence[int]) -> Iterator[Node]:

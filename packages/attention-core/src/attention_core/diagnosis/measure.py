@@ -110,7 +110,7 @@ class Measurer:
             if len(kinds) == 1:
                 nodes = change.carried, change.node
                 before, after = (self._measure_node(x, mask, layer).read_logs() for x in nodes)
-                shares = {kinds[0]: after - before}
+                shares = {kinds[0]: after - before} if len(after) == len(before) else {}
             else:
                 first = self._add_in_order(change, kinds, mask, layer)
                 last = self._add_in_order(change, kinds[::-1], mask, layer)

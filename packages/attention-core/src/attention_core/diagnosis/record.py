@@ -5,6 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 from weakref import ref
 
 import torch
@@ -230,8 +231,12 @@ def record_graph(
     recorder = _Recorder({id(w) for w in (*model.parameters(), *model.buffers())}, keep)
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one function without a map
+    # no mode sees the functions of TorchScript: run the Python that they are made of
+    scripted = patch.object(
+        torch.jit.ScriptFunction, "__call__", lambda f, *a, **k: f._torchdynamo_inline(*a, **k)
+    )
     try:
-        with _watch_modules(model, recorder), recorder:
+        with _watch_modules(model, recorder), scripted, recorder:
             run()
     finally:
         torch.backends.mha.set_fastpath_enabled(was_fast)

@@ -140,9 +140,9 @@ def plan_run(model: nn.Module, inputs: ModelInputs, where: Where | None = None) 
     plan = plan_layers(model, graph, calls)
     if not any(layer.has_map for layer in plan.layers):
         raise ValueError(
-            f"the attention maps of {type(model).__name__} are of channels, of blocks, or of more "
-            "tokens than a stream has (joint attention), and smoothness is measured between the "
-            "tokens of a stream (graphs of several sizes: diagnose one at a time)"
+            f"the attention maps of {type(model).__name__} are of channels, of blocks, or of other "
+            "tokens than a stream has (joint attention, hyper-connections), and smoothness is "
+            "measured between those of a stream (graphs of several sizes: diagnose one at a time)"
         )
     for call in calls:
         if call.filter is not None:

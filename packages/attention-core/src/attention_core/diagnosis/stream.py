@@ -31,7 +31,7 @@ _SCALES = ("mul", "div", "add", "sub")  # by fewer entries: a gain, a bias, the 
 CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", "avg_pool1d", "avg_pool2d")
 _CHANNELS_FIRST = (*CONVOLUTIONS, "batch_norm", "group_norm", "instance_norm")
 _LINEAR = ("linear", "linear_dynamic", "addmm", "matmul", "bilinear", *CONVOLUTIONS)
-_MOVES = ("permute", "transpose", "swapaxes", "swapdims", "movedim", "moveaxis")
+_MOVES = ("permute", "transpose", "mT", "swapaxes", "swapdims", "movedim", "moveaxis")
 MIN_TOKEN_AXES = 3  # (B, N, D)
 
 
@@ -104,11 +104,12 @@ def _make_sum(node: Node, found: dict[Node, Sum], calls: dict[Node, AttentionCal
         if not branch.descends_from(elements):
             continue
         first, stop = min(element.index for element in elements), {*elements, *calls}
+        passed_nodes = elements | {call.node for made in passed for call in made.calls}
         made = Sum(node, carried, before=before, length=len(passed) + 1)
         made.is_normed = any(part.name in NORMS or part.name == "mul" for part in path[:-1])
         known: list[tuple[AttentionCall, Node]] = []
         for part in _split_branch(branch, elements):
-            inside = [x for x in part.iterate_ancestors(first, stop) if x not in elements]
+            inside = [x for x in part.iterate_ancestors(first, stop) if x not in passed_nodes]
             made.inner |= {found[x] for x in inside if x in found}
             # a decoder may attend to a memory that is made of its own first tokens
             is_square = all(calls[x].is_square for x in inside if x in calls)
@@ -207,13 +208,15 @@ def find_end(graph: Graph, last: Node) -> Node:
         if carrier in seen:
             seen.add(node)
             # the gain of a norm that is written out: a product with a weight
-            weights = [p for p in node.parents if p.is_constant and p.numel > 1]
-            is_gain = node.name == "mul" and bool(weights)
-            if node.shape[-1] == last.shape[-1] and (node.name in NORMS or is_gain):
-                # the division by a deviation, and a bias
-                for x in graph.nodes[node.index + 1 : node.index + 6] if is_gain else ():
-                    node = x if x.name in ("add", "div") and _find_carrier(x) is node else node
-                return node
+            weights = (p for p in node.parents if p.is_constant and p.numel > 1)
+            is_gain = node.name == "mul" and any(weights)
+            if node.name in NORMS or is_gain:
+                # the division by a deviation, and a bias; the axes behind channels first
+                later = _MOVES if node.shape[-1] != last.shape[-1] else ("add", "div") * is_gain
+                for x in graph.nodes[node.index + 1 : node.index + 6]:
+                    node = x if x.name in later and _find_carrier(x) is node else node
+                if node.shape[-1] == last.shape[-1]:
+                    return node
     return last
 
 

@@ -78,7 +78,8 @@ class Depth(NamedTuple):
 
 def follow_tokens(layers: list[LayerDiagnosis]) -> Depth | None:
     """Return the tokens along the layers of a stack, None where a layer does not show them."""
-    if any("input" not in layer.steps or len(layer.steps) < 2 for layer in layers):
+    counts = {len(x.samples["hfc_lfc"]) for layer in layers for x in layer.steps.values()}
+    if len(counts) > 1 or any("input" not in x.steps or len(x.steps) < 2 for x in layers):
         return None
     first, ends = layers[0].steps["input"], [layer.steps[[*layer.steps][-1]] for layer in layers]
     total = torch.zeros(len(first.samples["hfc_lfc"]), dtype=torch.float64)

@@ -117,7 +117,7 @@ def test_classes_that_where_names_and_another_head(tmp_path):
     x = torch.randn(2, 5, 12)
     assert torch.equal(again[2](x), ours[2](x))
     assert torch.equal(again[1](x, x, x)[0], ours[1](x, x, x)[0])
-    with pytest.raises(ValueError, match="of 2 layers, this model of 1 by where="):
+    with pytest.raises(ValueError, match="of 2 layers, this model of 1 by this where="):
         load_mechanism(detach(copy.deepcopy(ours)), tmp_path, where=nn.MultiheadAttention)
     save_mechanism(ours[2:], tmp_path)
     renamed = nn.Sequential(type("Renamed", (OwnAttention,), {})())

@@ -121,7 +121,7 @@ def test_sentence_transformers_writes_and_load_reads(tmp_path, monkeypatch):
     assert (load_mechanism(stock, tmp_path / "mechanism").encode(texts) == expected).all()
     model.add_adapter(pytest.importorskip("peft").LoraConfig(target_modules=["query"]))
     model.save(str(tmp_path / "adapted"))
-    with pytest.raises(ValueError, match=r"adapter of Sent.*: attach to its base, then load_ad"):
+    with pytest.raises(ValueError, match=r"adapter of Sent.*: attach to its base, then call load"):
         load(library.SentenceTransformer, str(tmp_path / "adapted"), device="cpu")
     stock = attach(library.SentenceTransformer(str(tmp_path / "bert"), device="cpu"), GFSA)
     stock.load_adapter(str(tmp_path / "adapted"))

@@ -80,10 +80,10 @@ def test_scores_of_the_layers_before_add_up_if_asked():
     for _ in range(2):  # passes
         for depth, layer in enumerate(connected):
             assert_close(layer(q, k, x).core, sum(alone[: depth + 1]).softmax(-1), **TIGHT)
-    assert singularformer._CALL.scores is None  # no graph outlives the pass
+    assert not any(vars(singularformer._CALL).values())  # no graph outlives the pass
     connected[0](q, k, x)
     with ThreadPoolExecutor() as pool, pytest.raises(ValueError, match="with activation"):
         pool.submit(connected[1], q, k, x).result()  # another thread has none
-    connected[2](q, k, x)
+    connected[1](q, k, x)
     with pytest.raises(ValueError, match="with activation checkpointing"):  # runs it alone
         connected[1](q, k, x)

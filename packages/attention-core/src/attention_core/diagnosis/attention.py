@@ -56,8 +56,7 @@ class AttentionCall:
 
     def list_operands(self) -> list[Node]:
         """Return the nodes whose values `form_maps` and projections need."""
-        values = [] if self.values is None else [self.values]
-        return [*self.node.parents, self.node, *values]
+        return [*self.node.parents, self.node, *([] if self.values is None else [self.values])]
 
 
 def find_attention_calls(graph: Graph) -> list[AttentionCall]:

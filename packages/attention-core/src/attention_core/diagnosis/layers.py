@@ -178,7 +178,7 @@ def _list_notes(calls: list[AttentionCall], layers: list[Layer], sums: list[Sum]
     crossed = [c for c in calls if not c.is_square and (1 in c.shape[-2:] or c not in inside)]
     if crossed and layers:  # the attention of a class token, and that of pooled queries
         names = ", ".join(dict.fromkeys(call.name for call in crossed))
-        yield f"the maps of {names} are not square, or of one token, and left out"
+        yield f"the maps of {names} are left out: they are not square, or have one token"
     known = {layer.call for layer in layers}
     several = [made.calls for made in sums if known < known.union(made.calls)]
     if more := [str(x.index) for x in layers if any(x.call in found for found in several)]:
@@ -278,7 +278,8 @@ def _find_closing_norm(sums: list[Sum], stop: int, end: Node) -> Node | None:
         alike = (x for x in path[place::-1] if x.shape == sums[stop - 1].node.shape)
         return next(alike, path[place]) if sums[stop].is_normed else None
     last, has_inner = sums[-1].node, any(made.is_normed for made in sums[1:])
-    is_post = all(any(x.name in NORMS for x in trace_stream(made.carried)) for made in sums[1:])
+    normed = (any(x.name in NORMS for x in trace_stream(made.carried)) for made in sums[1:])
+    is_post = len(sums) > 2 and all(normed)
     # a sum or a norm may be a module of its own, in the block of the last sum
     shared = [a for a, b in zip(last.modules, end.modules, strict=False) if a == b]
     is_inside = bool(shared) and (

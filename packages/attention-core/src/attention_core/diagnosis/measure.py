@@ -221,7 +221,7 @@ def iterate_coefficients(model: nn.Module) -> Iterator[tuple[str, Tensor, bool]]
             yield f"{name}.theta", module.coefficients(), is_trained
         elif slot in ("filter", "tokens"):
             for key, w in (*module.named_parameters(), *module.named_buffers(recurse=False)):
-                if w.numel() == max(w.shape, default=0):
+                if w.ndim == 1 or ("." not in key and w.numel() == max(w.shape, default=0)):
                     yield f"{name}.{key}", w.flatten(), w.requires_grad
         elif not isinstance(module, EigenSpectrum) and (found := find_spectrum(module)) is not None:
             yield f"{owner or name}.spectrum.psi", found.eigenvalues(), True

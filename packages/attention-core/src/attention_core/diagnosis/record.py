@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+_run_script: Any = torch.jit.ScriptFunction.__call__
 _ALIASES = {
     **{"iadd": "add", "radd": "add", "isub": "sub", "subtract": "sub"},
     **{"imul": "mul", "rmul": "mul", "multiply": "mul", "rmatmul": "matmul"},
@@ -195,6 +196,11 @@ class _Recorder(TorchFunctionMode):
         return tuple(map(self._to_nodes, given)) if isinstance(given, tuple | list) else given
 
 
+def _run_python(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run the Python that a function of TorchScript is made of, if any, which a mode sees."""
+    return getattr(func, "_torchdynamo_inline", partial(_run_script, func))(*args, **kwargs)
+
+
 def _name_function(func: Any) -> str:
     name = getattr(func, "__name__", type(func).__name__)
     if name == "__get__":  # a property, such as Tensor.mT
@@ -231,10 +237,7 @@ def record_graph(
     recorder = _Recorder({id(w) for w in (*model.parameters(), *model.buffers())}, keep)
     was_fast = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # one function without a map
-    # no mode sees the functions of TorchScript: run the Python that they are made of
-    scripted = patch.object(
-        torch.jit.ScriptFunction, "__call__", lambda f, *a, **k: f._torchdynamo_inline(*a, **k)
-    )
+    scripted = patch.object(torch.jit.ScriptFunction, "__call__", _run_python)
     try:
         with _watch_modules(model, recorder), scripted, recorder:
             run()

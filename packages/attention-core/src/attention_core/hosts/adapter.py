@@ -12,9 +12,8 @@ from attention_core import spectral
 
 # the names under which libraries store their number of heads
 NUM_HEADS_NAMES = "num_attention_heads num_heads attention_heads n_heads n_head nhead heads groups"
-# torch.fx reads the steps of a module, but takes a filtered one as a whole
-_is_leaf = fx.Tracer.is_leaf_module
-fx.Tracer.is_leaf_module = lambda *x: isinstance(x[1], Filtered) or _is_leaf(*x)
+_is_leaf = fx.Tracer.is_leaf_module  # torch.fx takes a filtered module as a whole
+fx.Tracer.is_leaf_module = lambda *x, **k: isinstance(x[1], Filtered) or _is_leaf(*x, **k)
 _add_hook = cache(nn.modules.module.register_module_module_registration_hook)  # once
 CROSS_ATTENTION = "called as cross-attention, which stays Plain: leave it out by layers= or where="
 

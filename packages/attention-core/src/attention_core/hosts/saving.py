@@ -279,9 +279,8 @@ def attach_groups(
         count = _count_layers(model, group)
         described = group.get("num_layers", max(count, *(i + 1 for i in group["layers"])))
         if count != described:
-            where = (
-                " by where=, which is saved: leave it out" if callable(group.get("where")) else ""
-            )
+            text = " by this where=: leave it out, as the saved one is used"
+            where = text if callable(group.get("where")) else ""
             raise ValueError(f"{source} is of {described} layers, this model of {count}{where}")
         attach(model, made.pop("filter", Plain), group["layers"], where=group.get("where"), **made)
 

@@ -11,7 +11,7 @@ from attention_core.kernels.common import Kernel, at_least_float32, autocast_dis
 from attention_core.kernels.landmark import LandmarkOperator
 
 Padding = Literal["excluded", "published"]
-_CALL = threading.local()  # the scores of the layer before: threads may share a model
+_CALL = threading.local()  # scores by the id of their layer: threads may share a model
 
 
 def off_diagonal(M: Tensor) -> Tensor:
@@ -96,13 +96,13 @@ class Singularformer(Kernel):
         with autocast_disabled(q):
             pooled_q, pooled_k = tokens.mT @ at_least_float32(q), tokens.mT @ at_least_float32(k)
             scores = pooled_q @ pooled_k.mT * q.shape[-1] ** -0.5  # (B, H, r, r)
-            if self.before:
-                before = getattr(_CALL, "scores", None)
-                if before is None:
+            for before in self.before:
+                if (added := getattr(_CALL, f"{id(before)}", None)) is None:
                     raise ValueError("add_scores does not work with activation checkpointing")
-                scores = scores + before
-            # else taken, as a graph that stays would not be freed
-            _CALL.scores = scores if self.is_followed else None
+                scores = scores + added
+                setattr(_CALL, f"{id(before)}", None)  # a graph that stays is not freed
+            if self.is_followed:
+                setattr(_CALL, f"{id(self)}", scores)
             S = scores.softmax(-1)
         left, right = (t.expand(-1, self.num_heads, -1, -1) for t in (ranks, tokens))
         return LandmarkOperator(left, S, right, valid)

@@ -18,9 +18,8 @@ def plot_spectra_grid(responses: Grid, width: float = FULL_WIDTH, first: int = 1
     number of the first layer and head: papers count from 1, a diagnosis counts from 0.
     """
     rows, heads = len(responses), max(map(len, responses))
-    height = min(0.7, 9.0 / rows)
     # axes that share limits by matplotlib take a minute for 144 cells: each tells all others
-    figure, axes = make_panels(rows * heads, heads, height, width, pad=0.015)
+    figure, axes = make_panels(rows * heads, heads, min(0.7, 9.0 / rows), width, pad=0.015)
     # around all positive gains, with a margin of a twentieth on a log scale
     known = [g for layer in responses for head in layer for g in head if 0 < g < math.inf]
     low, high = min(known, default=1.0), max(known, default=1.0)

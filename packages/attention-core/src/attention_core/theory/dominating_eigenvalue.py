@@ -45,8 +45,7 @@ def measure_attention_spectrum(A: Tensor) -> AttentionSpectrum:
     (tensor(0.3333), tensor(0.7000), tensor(True), tensor(True))
     """
     values = torch.linalg.eigvals(A)
-    order = values.abs().argsort(-1, descending=True)
-    values = values.gather(-1, order)
+    values = values.gather(-1, values.abs().argsort(-1, descending=True))
     limit = 100 * torch.finfo(A.dtype).eps
     return AttentionSpectrum(
         eigenvalues=values,
@@ -70,8 +69,7 @@ def find_dominating_pairs(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> list
     [(0, 1), (1, 0)]
     """
     growth = (1 + H.unsqueeze(-1) * A).abs()
-    found = (growth >= growth.max() * (1 - tolerance)).nonzero()
-    return [(int(j), int(i)) for j, i in found]
+    return [(int(j), int(i)) for j, i in (growth >= growth.max() * (1 - tolerance)).nonzero()]
 
 
 def choose_dominating_pair(H: Tensor, A: Tensor) -> Pair:

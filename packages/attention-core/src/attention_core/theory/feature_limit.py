@@ -86,5 +86,4 @@ def classify_update(H: Tensor, A: Tensor, tolerance: float = 1e-9) -> Literal[1,
     >>> [classify_update(torch.tensor(H), A) for H in ([0.5, 1.0], [-0.5, -1.0], [-0.5, 0.0])]
     [1, 2, 3]
     """
-    shares = dominating_eigenvalue_shares(H, A, tolerance)
-    return (1, 2, 3)[int(shares.argmax())]
+    return (1, 2, 3)[int(dominating_eigenvalue_shares(H, A, tolerance).argmax())]

@@ -51,7 +51,7 @@ def make_row_layer(layer: Any) -> Any:
     row = copy.copy(layer)
     row.__class__ = layer.host_class
     row.keys, row.values, row.is_initialized = None, None, False
-    row.number_of_states = 0  # a copy shares those of linear attention, which the layer changes
+    row.number_of_states = 0  # the states of linear attention are shared: the layer reorders them
     for name in ("cumulative_length", "cumulative_length_int"):
         if isinstance(count := getattr(row, name, None), Tensor):
             setattr(row, name, torch.zeros_like(count))

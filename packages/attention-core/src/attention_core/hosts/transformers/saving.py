@@ -81,7 +81,7 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
     trust_own_code(model)
     parts = [*find_pretrained(model)]
     if len(parts) > 1 or (adapter and parts != [model]):
-        remedy = "attach to its base, then load_adapter" if adapter else "use save_mechanism"
+        remedy = "attach to its base, then call load_adapter" if adapter else "use save_mechanism"
         raise ValueError(f"load reads no router or adapter of {kind.__name__}: {remedy}")
     restored = [part for part in parts if getattr(part.config, FIELD, None)]
     for part in restored:

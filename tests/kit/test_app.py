@@ -7,6 +7,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
+from experiment_kit import app_cli
 from experiment_kit.app_cli import AppCLI
 from experiment_kit.cli import execute_subcommand, find_start_checkpoint, run_app
 from experiment_kit.pages.records import read_scalars
@@ -80,9 +81,16 @@ def test_a_run_without_validation_and_logger_is_scored_where_it_ended(tmp_path) 
     assert (run.folder / "predictions.pt").is_file()
 
 
-def test_a_longer_run_from_a_shorter_one_is_that_run(tmp_path, monkeypatch, capsys, read_error):
-    own = partial(DataLoader, batch_size=2, shuffle=True)
-    monkeypatch.setattr(Points, "train_dataloader", lambda data: own(data.splits["train"]))
+@pytest.mark.parametrize("kind", [torch.Generator, type(None)])
+def test_a_longer_run_from_a_shorter_one_is_that(kind, tmp_path, monkeypatch, capsys, read_error):
+    def draw(data, state=None):  # from a generator of the data's own, which is saved
+        own = vars(data).setdefault("own", kind())
+        return own.set_state(state["own"]) if own and state else own
+
+    replace, own = partial(monkeypatch.setattr, Points), partial(DataLoader, shuffle=True)
+    replace("train_dataloader", lambda data: own(data.splits["train"], 2, generator=draw(data)))
+    replace("state_dict", lambda data: {"own": draw(data) and draw(data).get_state()})
+    replace("load_state_dict", draw)
     every = "--trainer.log_every_n_steps=1"
     short, once = (fit(tmp_path / n, f"--trainer.max_epochs={n}", every) for n in "13")
     longer = ["fit", str(short.folder), "--trainer.max_epochs=3", TRUST]
@@ -108,8 +116,13 @@ def test_a_longer_run_from_a_shorter_one_is_that_run(tmp_path, monkeypatch, caps
 
 
 def test_a_run_from_a_checkpoint_is_known_by_its_folder(finished, tmp_path, capsys, read_error):
-    start = finished.checkpoint_folder / "step=8.ckpt"
-    run = fit(tmp_path, "--model.dim=6", "--trainer.max_epochs=3", f"--ckpt_path={start}")
+    state, start = torch.load(finished.checkpoint_folder / "step=8.ckpt"), tmp_path / "step=8.ckpt"
+    options = state["hyper_parameters"]["optimizer"]["init_args"]
+    del options["eps"]  # as an older version
+    options["foreach"] = True  # as on a GPU
+    torch.save(state, start, _use_new_zipfile_serialization=False)
+    more = "--trainer.max_epochs=3", "--model.schedule=CosineSchedule"
+    run = fit(tmp_path, "--model.dim=6", *more, f"--ckpt_path={start}")
     error = read_error(fit, tmp_path, "--model.optimizer.lr=0.1", f"--ckpt_path={start}")
     assert "model.optimizer.init_args.lr is 0.1, but ckpt_path" in error
     again = ["fit", str(run.folder), TRUST]
@@ -139,9 +152,7 @@ def test_the_last_epoch_is_scored_where_the_process_died_after_training(finished
     assert after["time/test"] > 0
 
 
-def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
-    tmp_path, monkeypatch, capsys, read_error
-):
+def test_a_run_is_left_alone_on_changed_data(tmp_path, monkeypatch, capsys, read_error):
     data = tmp_path / "points.txt"
     data.write_text("1")
     monkeypatch.setattr(Points, "list_data_files", lambda _: [data])
@@ -155,6 +166,9 @@ def test_a_run_is_left_alone_and_neither_finished_nor_resumed_on_changed_data(
     assert f"{run.folder} is finished with other data: points.txt has changed since" in error
     test = ["test", str(run.folder), TRUST]
     assert "points.txt has changed since" in read_error(run_app, APP, test)
+    with monkeypatch.context() as patch:  # as other data of a class of the user's own
+        patch.setattr(app_cli, "SplitDataModule", AppCLI)
+        run_app(APP, [*test, "--data.batch_size=3"])
     (run.folder / "result.json").unlink()
     error = read_error(fit, tmp_path / "runs")
     assert f"{run.folder} began with other data: points.txt has changed since it started" in error

@@ -79,8 +79,7 @@ def test_many_large_files_are_counted_and_sampled(tmp_path, monkeypatch) -> None
         edit_bytes(tmp_path / name)
     changed = describe_data([tmp_path])["content"]
     assert all(changed[name] != digest for name, digest in found["content"].items())
-    other = next(path for path in tmp_path.iterdir() if path.name not in changed)
-    other.write_bytes(b"")
+    next(path for path in tmp_path.iterdir() if path.name not in changed).write_bytes(b"")
     assert describe_data([tmp_path])["names"] != found["names"]
 
 

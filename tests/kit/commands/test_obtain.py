@@ -61,9 +61,7 @@ def test_a_source_is_fetched_or_drawn_into_its_place(fetched, tmp_path, monkeypa
     ("cait_xxs24", "timm/cait_xxs24_224.fb_dist_in1k", "main"),
     ("someone/else", "someone/else", "main"),
 ])  # fmt: skip
-def test_weights_are_those_of_a_backbone_a_timm_model_or_a_repository(
-    model: str, repo: str, revision: str, fetched
-) -> None:
+def test_weights_are_of_a_backbone_or_timm(model: str, repo: str, revision: str, fetched) -> None:
     obtain.obtain_weights(model)
     files = fetched.pop()
     assert (files.repo, files.kind) == (repo, "model")

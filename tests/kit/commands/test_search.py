@@ -137,9 +137,7 @@ def test_a_killed_search_goes_on_as_if_it_had_not_been(search, trials) -> None:
     ([], "--grid has no option: write model.filter.K=2,3,5, or a file of a grid"),
     (["--methods=[agf,plain]", GRID], "--grid has no option of plain: leave it out of --methods"),
 ])  # fmt: skip
-def test_bad_input_is_one_sentence_before_anything_trains(
-    search, arguments, sentence, monkeypatch, read_error
-) -> None:
+def test_bad_input_is_one_sentence(search, arguments, sentence, monkeypatch, read_error) -> None:
     monkeypatch.setattr(OWN_OPTIONS, find_own_options)
     assert sentence in read_error(search, *arguments)
     assert not search.trained

@@ -80,9 +80,7 @@ def strangers_run(run, stranger):
     "test {run}",
     "fit {run} --trainer.max_steps=3",
 ])  # fmt: skip
-def test_a_class_of_a_stranger_runs_only_where_it_is_trusted(
-    command, strangers_run, stranger, read_error, monkeypatch
-) -> None:
+def test_a_class_is_trusted(command, strangers_run, stranger, read_error, monkeypatch) -> None:
     folder = find_data("sequence", "japanese_vowels")
     words = ["allpass", *command.format(run=strangers_run, data=folder).split()]
     start = partial(run_app, load_app("sequence")) if words[1] in ("test", "fit") else main
@@ -188,6 +186,5 @@ def test_weights_that_are_others_of_another_shape_none_or_gone_are_found(run, re
     ("result.json", '"epochs": '), ("config.yaml", "seed_everything: "),
 ])  # fmt: skip
 def test_edited_files_are_named(run, read_error, name, old) -> None:
-    text = (run / name).read_text()
-    (run / name).write_text(text.replace(old, f"{old}1", 1))
+    (run / name).write_text((run / name).read_text().replace(old, f"{old}1", 1))
     assert f"{run / name} was changed after the run" in read_error(verify_run, str(run))

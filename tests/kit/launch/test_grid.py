@@ -79,9 +79,7 @@ def test_a_grid_of_an_app_has_options_of_a_method(app: str, name: str) -> None:
     ("nogrid", "no grid 'nogrid' in sequence; there are: agf_lra, agf_uea"),
     ("apps/sequence/src/attention_sequence/configs/base.yaml", "must be a list of values, got"),
 ])  # fmt: skip
-def test_a_bad_grid_is_one_sentence_before_anything_trains(
-    grid, sentence, monkeypatch, tmp_path, read_error
-) -> None:
+def test_a_bad_grid_is_one_sentence(grid, sentence, monkeypatch, tmp_path, read_error) -> None:
     monkeypatch.setattr(launch, "run_missing", lambda *_: pytest.fail("it trains"))
     command = ["compare", "sequence", f"--methods=[{','.join(METHODS)}]", f"--folder={tmp_path}"]
     assert sentence in read_error(run_allpass, *command, f"--grid={grid}")

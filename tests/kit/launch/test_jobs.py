@@ -125,9 +125,7 @@ def test_the_death_of_the_server_is_no_try_of_its_jobs(tmp_path) -> None:
 @pytest.mark.parametrize(("number", "group"), [
     (signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, False),
 ])  # fmt: skip
-def test_a_signal_ends_the_launcher_in_one_line_once_its_jobs_have_saved(
-    number, group, tmp_path, capsys
-) -> None:
+def test_a_signal_ends_the_launcher_once_jobs_have_saved(number, group, tmp_path, capsys) -> None:
     found = [make_job(tmp_path, name, "save") for name in "abc"]
 
     def find_ready() -> list[Job]:

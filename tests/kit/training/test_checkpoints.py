@@ -210,9 +210,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize(("options", "at", "step", "newest"), SPOILED.values(), ids=SPOILED)
-def test_a_gradient_that_is_no_number_costs_no_more_than_a_crash(
-    options, at, step, newest, tmp_path
-) -> None:
+def test_a_gradient_that_is_no_number_is_as_a_crash(options, at, step, newest, tmp_path) -> None:
     records, folder = [Record(), Record()], tmp_path / "parts"
     with pytest.raises(UserError, match=f"gradient of line.weight .* at step {step} ") as error:
         fit(folder, records[1], Spoil(at, float("nan")), **options)

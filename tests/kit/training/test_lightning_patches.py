@@ -58,8 +58,8 @@ class FirstEpochBest(OneWeight):
         self.log("val/score", [0.9, 0.1, 0.2, 0.3][self.current_epoch])
 
 
-@pytest.mark.parametrize(("begins_anew", "best"), [(False, 0), (True, 3)])
-def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
+@pytest.mark.parametrize(("source", "best"), [("after", 0), ("before", 3)])
+def test_a_moved_run_keeps_its_best_epoch(source, best, tmp_path) -> None:
     def fit(name: str, epochs: int, path: str | None = None) -> None:
         made = CheckpointOptions(), PreemptionHandler()
         saved = default_callbacks(Run(tmp_path / name), 0, "val/score", *made)[-2:]
@@ -68,9 +68,8 @@ def test_a_moved_run_keeps_its_best_epoch(begins_anew, best, tmp_path) -> None:
         trainer.fit(FirstEpochBest(), data, data, ckpt_path=path, weights_only=False)
 
     fit("before", 2)
-    if not begins_anew:
+    if source == "after":
         (tmp_path / "before").rename(tmp_path / "after")
-    source = "before" if begins_anew else "after"
     fit("after", 4, str(tmp_path / source / "checkpoints/step=4.ckpt"))
     assert torch.load(tmp_path / "after/checkpoints/best.ckpt")["epoch"] == best
     assert (tmp_path / "after/checkpoints/step=8.ckpt").exists()

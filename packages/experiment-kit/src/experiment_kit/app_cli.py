@@ -200,8 +200,10 @@ class AppCLI(LightningCLI):
         with self.restrict(), explain_absent_size(self.app.links):
             super().instantiate_classes()
         given = [a for a in self.arguments if a.startswith(("--data", "-c=", "--config="))]
-        if self.subcommand != "fit":  # other data of the same names may be given; RUN is a config
-            self.check_own_data(self.run, lambda: self.datamodule, len(given) <= bool(self.source))
+        strict = len(given) <= bool(self.source)  # RUN is a config
+        # else a class of ours may read other data of the same names, one of the user's own any
+        if self.subcommand != "fit" and (strict or isinstance(self.datamodule, SplitDataModule)):
+            self.check_own_data(self.run, lambda: self.datamodule, strict)
 
     def check_own_data(self, run: Run, make_data: Callable[[], Any], strict: bool = True) -> None:
         """Raise UserError if names in answers, or with `strict` files, are not those of a run."""

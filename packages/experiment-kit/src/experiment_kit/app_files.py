@@ -169,8 +169,7 @@ def name_run(package: str, config: Config) -> dict[str, Any]:
 
     The name of an entry stays where its classes run, and for a method its arguments too, with or
     without its rows of `at`. Else the run has the name of the entry whose settings it has, or that
-    of the class, with the arguments that differ from its defaults. A name of no entry is the user's
-    own, and stays.
+    of the class, with the arguments that differ from its defaults. A name of no entry stays.
     """
     run = dict(config["run"])
     for kind, list_classes in _CLASSES.items():

@@ -1,7 +1,6 @@
 """The stages of a run, executed as a command line of an app asks: fit, validate, test, predict.
 
-`fit` trains, resumes an interrupted run, skips a finished one, and ends with one pass over the test
-set at the best epoch.
+`fit` trains, resumes an interrupted run, skips a finished one, and at last tests the best epoch.
 """
 
 import re

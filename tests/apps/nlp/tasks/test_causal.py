@@ -63,9 +63,7 @@ lengths = st.integers(2, 40)
 
 
 @given(length=lengths, block=st.integers(2, 13), data=st.data(), batch_size=st.integers(1, 5))
-def test_a_sliding_window_scores_every_token_once_with_all_the_context_its_stride_leaves(
-    length, block, data, batch_size
-):
+def test_a_sliding_window_scores_every_token_once(length, block, data, batch_size):
     stride = data.draw(st.integers(1, block - 1))
     text = random_stream(length)
     ids, total = [START, *text.ids.tolist()], 0.0

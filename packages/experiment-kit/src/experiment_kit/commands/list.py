@@ -18,8 +18,7 @@ def list_experiments(name: str = "") -> None:
     """List experiments and tables; of one app or paper, as in `list vision`, also their data.
 
     Args:
-        name: an app, such as vision, or a paper, such as gfsa; all apps, without their data, where
-            it is left out
+        name: an app, such as vision, or a paper, such as gfsa; by default all apps, without data
     """
     console = Console(soft_wrap=True)
     tables_by_app = {app: [path.stem for path in find_table_specs(app)] for app in list_apps()}

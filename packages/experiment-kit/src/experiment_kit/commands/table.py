@@ -39,8 +39,7 @@ class CellOptions:
             validation, test or another name of protocols.yaml
         source: text or released, where the settings of the paper's text and of its code differ;
             the default is that which the printed numbers follow
-        seeds: such as 0,1,2, each from 0 to 4294967295; the default is those of the protocol,
-            else [0,1,2]
+        seeds: such as 0,1,2, from 0 to 4294967295; by default the protocol's, else [0,1,2]
         rows: such as gfsa,agf, the keys of rows of the table; the printed ones by default
         columns: such as cola, the keys of columns of the table; all by default
     """

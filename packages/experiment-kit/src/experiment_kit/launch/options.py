@@ -65,16 +65,14 @@ class ExperimentOptions:
         app: graph, nlp, sequence, speech or vision
         data: a data set, a name in configs/data of the app; by default that of the app
         backbone: a model, a name of backbones.yaml; by default that of the data set
-        recipe: optimizer and length of training, a name of recipes.yaml; by default that of the
-            data set
+        recipe: optimizer and length of training, a name of recipes.yaml; by default the data set's
         profile: smoke, small or another name of profiles.yaml, which make a run shorter; paper for
             the full one; by default that of the data set
         protocol: where the epoch is chosen: validation, test, or published, as the papers' code
             does; or another name of protocols.yaml
         args: options of the app, which attention-vision fit --help lists, in one text; those with a
             dot, such as --trainer.max_epochs=3, may also be given as they are
-        methods: such as plain,gfsa, where plain is the model without a mechanism; by default
-            those of the app
+        methods: such as plain,gfsa, where plain is the model alone; by default those of the app
         seeds: such as 0,1,2; by default those of the protocol, else [0]
     """
 

@@ -28,8 +28,7 @@ SELECTED = "-selected"  # ends the key of a row whose options a grid chose
 class Setting:
     """The experiment of a cell, or a part of it; empty fields are left to the other parts.
 
-    `metric` is read from `<report>.json` in the folder of the run; `scale` converts it to the
-    paper's unit.
+    `metric` is read from `<report>.json` in the run's folder; `scale` gives the paper's unit.
     """
 
     data: str = ""

@@ -26,6 +26,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 from torch.nn.utils import get_total_norm
+from torch.utils._pytree import tree_leaves
 
 from experiment_kit.errors import UserError
 from experiment_kit.run import Run
@@ -59,12 +60,14 @@ class StepSeed(Callback):
     def on_train_epoch_start(self, trainer: Any, *_: Any) -> None:
         """Seed the order of a loader of the user's own, which is drawn before the first batch."""
         self.on_train_batch_start(trainer)
-        if trainer.fit_loop.is_resuming:  # the iterator was made before, and has drawn
+        own = [getattr(x, "generator", None) for x in tree_leaves(trainer.train_dataloader)]
+        if trainer.fit_loop.is_resuming and not any(own):  # the iterator was made before the seed
             iter(trainer.fit_loop._data_fetcher)
 
-    def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_batch_start(self, trainer: Trainer, *batch: Any) -> None:
         """Seed by the number of batches of all epochs so far."""
         key = f"{self.seed} {trainer.fit_loop.epoch_loop.total_batch_idx} {trainer.global_rank}"
+        key += " order" * (not batch)  # not the seed of the last batch
         # a hash, so that neighboring steps and seeds share no draws
         seed = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
         torch.manual_seed(seed)

@@ -92,6 +92,7 @@ def test_pages_of_several_models_have_names_of_their_own() -> None:
     pages |= {name_page([f"hf:{name}"], "") for name in ("müller", "möller", "模" * 99)}
     assert len([page for page in pages if len(page.name.encode()) < 130]) == 5
     assert name_page(["timm:a", "hf:b"], "new/folder") == Path("new/folder/timm-a-hf-b.html")
+    assert [name_page(["a"], out).name for out in ("/dev/null", "v1.5/")] == ["null", "a.html"]
 
 
 @pytest.mark.usefixtures("unsaved")
@@ -117,7 +118,6 @@ def test_a_checkpoint_of_a_mechanism_shows_its_coefficients(folder, tmp_path, ca
     (("hf:{folder}/bert", "--mechanisms=[gfsa,x]"), "no value of --mechanisms named 'x'; allowed"),
     (("run:{folder}",), "is the folder of no finished run"),
     ((), "diagnose takes a model"),
-    (("hf:{folder}/bert", "--skip=registers"), "has no such token in its layers"),
     (("timm:test_vit", "--out=x.csv"), "is no file for a page"),
     (("timm:test_vit", "--attach=none"), "or file of --attach named 'none'; allowed: gfsa,"),
     (("class:nowhere:Net",), "nowhere:Net cannot be built: No module named 'nowhere'"),
@@ -217,6 +217,5 @@ def test_a_folder_of_checkpoints_is_followed_by_step(folder, tmp_path, monkeypat
 def test_a_batch_of_ones_own_is_a_file(folder, tmp_path, monkeypatch) -> None:
     torch.save(torch.randn(5, 3, 16, 16), tmp_path / "batch.pt")
     page = tmp_path / "page.html"
-    options = f"--input={tmp_path}/batch.pt", f"--out={page}"
-    run(folder, f"class:{__name__}:Net", *options)
+    run(folder, f"class:{__name__}:Net", f"--input={tmp_path}/batch.pt", f"--out={page}")
     assert read_reports(page)[0].num_samples == 5

@@ -10,7 +10,6 @@ from tests.processes import run_allpass
 @pytest.mark.parametrize(("arguments", "sentence"), [
     (("{folder}",), "--files=[] names none: name at least one file"),
     (("{folder}", "{folder}/none"), "/none is not a file"),
-    (("{folder}", "{folder}/a"), " is the folder of no finished run"),
     (("{folder}", "{folder}/a", "--out={folder}/b"), " is the folder of no finished run"),
     (("{folder}", "{folder}/b", "--out={folder}/a"), "/a is there, and no file of predictions"),
 ])  # fmt: skip

@@ -109,14 +109,15 @@ def test_weights_of_another_model_are_named(changed, sentence, bert) -> None:
 
 def test_the_start_of_a_run_has_the_weights_before_its_first_step(tmp_path, monkeypatch) -> None:
     names = {"app": "sequence", "data": "japanese_vowels", "backbone": "uea", "method": "gfsa"}
-    limits = ("max_steps", "limit_val_batches", "val_check_interval")
-    short = (f"--trainer.{name}=1" for name in limits)
+    short = (f"--trainer.{n}=1" for n in ("max_steps", "limit_val_batches", "val_check_interval"))
     args = (*NARROW, *short, "--model.optimizer.init_args.lr=1e-30")
-    experiment = Experiment(**names, profile="smoke", args=args)
-    run_app(load_app("sequence"), ["fit", *experiment.arguments(str(tmp_path))])
+    experiment, app = Experiment(**names, profile="smoke", args=args), load_app("sequence")
+    run_app(app, ["fit", *experiment.arguments(str(tmp_path))])
     folder, hook = str(next(tmp_path.rglob("result.json")).parent), Mock()
-    monkeypatch.setattr(load_app("sequence").model, "load_tested_weights", hook, raising=False)
-    best, start = (load_run(folder, [], 1, load=f)[0] for f in (load_best_epoch, build_run))
+    monkeypatch.setattr(app.model, "load_tested_weights", hook, raising=False)
+    monkeypatch.setattr(app.data, "val_dataloader", lambda data: [data.eval_loader("val")])
+    loads = load_best_epoch, build_run
+    (best, batches, _), (start, *_) = (load_run(folder, [], 1, load=load) for load in loads)
     pairs = zip(best.parameters(), start.parameters(), strict=True)
     assert all(torch.allclose(a, b, rtol=0, atol=1e-20) for a, b in pairs)
-    assert hook.call_args.args[-1].name == "best.ckpt"
+    assert (len(next(batches)[0][0]), hook.call_args.args[-1].name) == (1, "best.ckpt")

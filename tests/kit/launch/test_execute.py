@@ -109,8 +109,7 @@ def test_runs_begin_after_those_that_they_start_from(tmp_path, started) -> None:
     assert [job.needs for job in jobs] == [None, first / "result.json"]
     assert [f"--model.weights={first}" in job.arguments for job in jobs] == [False, True]
     execute.print_plan(runs, make_options(tmp_path, console))
-    text = console.export_text()
-    assert f"to train: {first}\nto train: {second}, starts from {first}\n" in text
+    assert f"to train: {first}\nto train: {second}, starts from {first}\n" in console.export_text()
 
     started.clear()
     runs[pretraining].write_result({"metrics": {}})

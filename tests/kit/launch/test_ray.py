@@ -13,7 +13,8 @@ import pytest
 from experiment_kit.errors import UserError
 from experiment_kit.launch.jobs import Places, run_jobs
 from experiment_kit.launch.options import LaunchOptions
-from experiment_kit.launch.ray import connect_cluster, submit_job
+from experiment_kit.launch.ray import Cluster, connect_cluster, submit_job
+from experiment_kit.launch.supervision import WORKER_LOST
 
 from tests.kit.launch.test_jobs import make_job, read_starts
 
@@ -78,6 +79,13 @@ def test_a_launcher_without_its_package_or_with_a_lost_address_is_one_sentence(m
     with pytest.raises(UserError, match="--address=a needs --launcher=ray"):
         assert LaunchOptions(address="a").make_places
     assert LaunchOptions().make_places is Places
+
+
+def test_an_error_without_text_ends_its_job_alone(tmp_path) -> None:
+    kinds = SimpleNamespace(RayError=StopIteration, RayTaskError=KeyError)
+    ray = SimpleNamespace(wait=lambda x, timeout: [x], get=next, exceptions=kinds)
+    (cluster := Cluster(ray, 1)).running[iter(())] = make_job(tmp_path, ".")
+    assert [status for _, status in cluster.collect_ended()] == [WORKER_LOST]
 
 
 def test_gpus_that_no_machine_has_are_named(tmp_path) -> None:

@@ -47,8 +47,7 @@ def write_sample(path, text="a_b"):
     table = pages.PageTable(text, ["method", text], [["plain", text]] * 2, text, [(0, 1)])
     figures = [PageFigure(pages.embed_figure(draw, text), text)]
     tables = dict.fromkeys(("results", "own", "differing", "runs"), table)
-    context = {"title": text, "figures": figures}
-    pages.write_page(path, "compare.html", **context, **tables)
+    pages.write_page(path, "compare.html", title=text, figures=figures, **tables)
     return path.read_text()
 
 

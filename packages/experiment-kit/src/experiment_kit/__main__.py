@@ -45,7 +45,7 @@ def main() -> None:
     command, arguments = (sys.argv[1:2] or ["--help"])[0], sys.argv[2:]
     environment.search_working_directory_last()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # some encodings lack ± and Δ
+        sys.stdout.reconfigure(errors="backslashreplace")  # some encodings lack ± and Δ
     if command == "--version":
         print(environment.describe_version("experiment_kit"))
         return

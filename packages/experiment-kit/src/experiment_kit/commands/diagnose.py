@@ -60,8 +60,7 @@ def diagnose_models(
         layers: a slice of the attention layers, such as "6:"; all by default
         samples: the largest number of samples; a batch of torch.save is taken whole
         out: the file of the page, or its folder, by default runs/diagnosis; tables are beside it
-        random: take random weights; by default those of timm and of the hub where they are in
-            reach
+        random: take random weights; by default those of timm and of the hub, if in reach
         backbone: the model of a checkpoint, an overlay of the vision app or a name of timm
         method: the mechanism of a checkpoint whose names do not tell it
         mechanisms: those whose leverage is measured, such as [gfsa,featscale]; [] for none, which
@@ -118,13 +117,13 @@ def diagnose_models(
 
 
 def name_page(models: Sequence[str], out: str) -> Path:
-    """Return the file of a page, also in a folder; UserError for the tables beside a page."""
+    """Return the file of a page, or its place in a folder; refuse the names of its tables."""
     file = re.sub(r"(?:[^\w.]|_)+", "-", "_".join(models)).strip("-")
     if len(short := file.encode()) > 120:
         digest = hashlib.sha256(",".join(models).encode()).hexdigest()[:10]
         file = f"{short[:109].decode(errors='ignore')}-{digest}"
     path = Path(out or "runs/diagnosis")
-    if path.suffix == "" or path.is_dir():
+    if path.is_dir() or out.endswith("/") or not (path.suffix or path.exists()):
         return path / f"{file}.html"
     if path.suffix in (".csv", ".json"):
         raise UserError(f"--out={out} is no file for a page: name one, such as page.html")

@@ -18,7 +18,7 @@ def predict_files(
 ) -> None:
     """Predict the inputs in FILES, and write names and answers to the csv file OUT.
 
-    Classes come with their probability, speech is by greedy CTC. DATA_DIR must hold the run's data.
+    Classes have a probability; speech is decoded greedily. The run's data is read, as in training.
 
     Args:
         run: the folder of a finished run

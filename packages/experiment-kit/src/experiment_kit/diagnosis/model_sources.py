@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from attention_core.diagnosis.batches import ModelInputs
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from experiment_kit.data import download
 from experiment_kit.diagnosis import model_inputs
@@ -310,7 +311,7 @@ def load_run(
         batches = iter(data.eval_loader("named"))
     else:
         data.setup("validate")
-        batches = iter(data.val_dataloader())
+        batches = iter(tree_leaves(data.val_dataloader())[0])
     first = next(batches)
     what = ", ".join(paths) or "its validation data"
     size = f"up to {samples}" if samples else "all"

@@ -23,11 +23,11 @@ def connect_cluster(address: str) -> Callable[[int], Places]:
     """Connect to a Ray cluster; return what makes its places."""
     ray = import_library("ray", "experiment-kit[ray]")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    prefix = f"no Ray at {address or 'auto'}: `ray start --head` starts it, or name host:port: "
+    prefix = f"no Ray at {address or 'auto'} takes jobs: try `ray start --head` or give host:port: "
     handler = signal.getsignal(signal.SIGTERM)
     with convert_user_errors(OSError, ValueError, RuntimeError, prefix=prefix):
         ray.init(address=address or "auto", log_to_driver=False, logging_level="ERROR")
-    signal.signal(signal.SIGTERM, handler)  # Ray ends the launcher, and not its tasks
+    signal.signal(signal.SIGTERM, handler)  # Ray sets its own, which leaves tasks running
     return partial(Cluster, ray)
 
 
@@ -62,7 +62,7 @@ class Cluster(Places):
                 status = self.ray.get(handle)
             except self.ray.exceptions.RayError as error:
                 with job.log.open("a", encoding="utf-8") as log:  # whose last line is printed
-                    log.write(f"\nlost on Ray: {str(error).splitlines()[0]}\n")
+                    log.write("\nlost on Ray: " + str(error).partition("\n")[0] + "\n")
                 status = 1 if isinstance(error, self.ray.exceptions.RayTaskError) else WORKER_LOST
             yield job, status
 

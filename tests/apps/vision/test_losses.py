@@ -52,16 +52,13 @@ def test_the_contrastive_loss_of_patches_equals_its_equation() -> None:
     assert_close(loss, sum(terms) / len(terms))
 
 
-def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region() -> None:
+def test_the_mixing_loss_is_that_of_the_mean_patch_of_a_region_and_trains_its_head() -> None:
     loss = DiversePatch(5, CLASSES, dropout=0.0)
     patches, targets = torch.randn(3, 9, 5), torch.rand(3, CLASSES).softmax(-1)
     region = torch.tensor([1.0, 1, 0, 1, 1, 0, 0, 0, 0])
     mean = patches[:, region.bool()].sum(1) / (4 + 1e-4)
     expected = (targets * (targets.log() - loss.head(mean).log_softmax(-1))).sum(-1).mean()
     assert_close(loss._mixing_loss(patches, region, targets), expected)
-
-
-def test_diverse_patches_train_their_own_head() -> None:
     module = VisionClassifier(CLASSES, 32, model_kwargs=TINY, loss=DiversePatch)
     shapes = {tuple(w.shape) for group in module.build_param_groups() for w in group["params"]}
     assert (CLASSES, 12) in shapes
@@ -113,9 +110,9 @@ def test_the_last_image_of_an_odd_batch_stays_as_it_is(mix: Mix) -> None:
 
 
 def test_distillation_learns_labels_and_the_choices_of_the_teacher(tmp_path) -> None:
-    teacher = timm.create_model("resnet18", num_classes=CLASSES)
+    teacher = timm.create_model("regnety_002", num_classes=CLASSES)
     torch.save(teacher.state_dict(), tmp_path / "teacher.pth")
-    loss = HardDistillation(12, CLASSES, "resnet18", str(tmp_path / "teacher.pth"))
+    loss = HardDistillation(12, CLASSES, "regnety_002", str(tmp_path / "teacher.pth"))
     assert not loss.state_dict()
     model = build_model("deit_tiny_distilled_patch16_224", CLASSES, 32, TINY).train()
     (x, y), mix = draw_batch(), Mix(smoothing=0.1)
@@ -127,5 +124,6 @@ def test_distillation_learns_labels_and_the_choices_of_the_teacher(tmp_path) -> 
     assert model.eval()(x).shape == (4, CLASSES)
     with pytest.raises(UserError, match="name the file with the teacher's weights"):
         HardDistillation(12, CLASSES)(model, x, y, mix, 0)
-    with pytest.raises(UserError, match=r"model.loss.checkpoint \S+ does not exist"):
-        HardDistillation(12, CLASSES, "resnet18", str(tmp_path / "none.pth"))
+    for name, sentence in (("none", "does not exist"), ("teacher", "is of another model: head.fc")):
+        with pytest.raises(UserError, match=rf"model.loss.checkpoint \S+ {sentence}"):
+            HardDistillation(12, 5, "regnety_002", str(tmp_path / f"{name}.pth"))

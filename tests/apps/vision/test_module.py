@@ -80,8 +80,7 @@ def test_fine_tuning_starts_from_a_checkpoint_and_asks_for_one(tmp_path) -> None
     torch.save(stock.state_dict(), tmp_path / "stock.pth")
     chosen = {"backbone": "cait_xxs24", "method": "attnscale", "recipe": "cait_finetune"}
     options = (*STEPS, "--trainer.precision=32", "--model.optimizer.init_args.lr=1e-30")
-    error = VISION.run("fit", *options, **chosen).error
-    assert "no weights of cait_xxs24_224 are here: allpass weights " in error
+    assert "are here: allpass weights " in VISION.run("fit", *options, **chosen).error
     start = f"--model.checkpoint={tmp_path / 'stock.pth'}"
     run = VISION.fit(tmp_path / "runs", *options, start, **chosen)
     best = torch.load(run.checkpoint_folder / "best.ckpt", weights_only=True)["state_dict"]
@@ -118,6 +117,5 @@ def test_errors_of_arguments(options, sentence) -> None:
 
 def test_accumulation_follows_from_the_global_batch(tmp_path) -> None:
     wrong = ("--model.global_batch=8", "--trainer.accumulate_grad_batches=5")
-    outcome = VISION.run("fit", f"--run.folder={tmp_path}", *wrong)
-    assert outcome.status == 2
-    assert "accumulate_grad_batches is 2 by model.global_batch" in outcome.error
+    error = VISION.run("fit", f"--run.folder={tmp_path}", *wrong).error
+    assert "accumulate_grad_batches is 2 by model.global_batch" in error

@@ -57,7 +57,7 @@ def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint
     DeiT with gain 2).
     """
     origin = f"{option} {path}"
-    load_weights(model, read_network(path, origin), origin)
+    load_weights(model, read_network(path, origin), origin, new_head=option == "model.checkpoint")
 
 
 def read_network(path: str, origin: str) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def read_network(path: str, origin: str) -> dict[str, Any]:
     return found or weights
 
 
-def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None:
+def load_weights(model: Any, weights: dict[str, Any], origin: str, new_head: bool = False) -> None:
     """Load weights as `load_checkpoint` does; `origin` names them in a UserError."""
     expected = model.state_dict()
     renamed = {}
@@ -78,7 +78,8 @@ def load_weights(model: nn.Module, weights: dict[str, Any], origin: str) -> None
         match = _RELEASED.fullmatch(name)
         names = [match[1] + end for end in _PARAMETERS[match[2]]] if match else []
         renamed[next((own for own in names if own in expected), name)] = weight
-    head = {name: weight.shape for name, weight in expected.items() if name.startswith("head")}
+    heads = (model.pretrained_cfg.get("classifier") or "head") if new_head else ()
+    head = {name: weight.shape for name, weight in expected.items() if name.startswith(heads)}
     if any(getattr(renamed.get(name), "shape", None) != shape for name, shape in head.items()):
         warn_once(f"{origin} has other classes or none: the head is new")
         expected = {name: w for name, w in expected.items() if name not in head}

@@ -89,6 +89,11 @@ def test_downloads_are_protected(case: AppCase) -> None:
             assert file.inside is not None or file.sha256  # a text may be cut anywhere
 
 
+@pytest.mark.parametrize(("case", "step"), by_app(lambda case: ["validation", "test", "predict"]))
+def test_every_step_of_evaluation_takes_several_loaders(case: AppCase, step: str) -> None:
+    assert "dataloader_idx" in inspect.signature(getattr(case.app.model, f"{step}_step")).parameters
+
+
 @pytest.mark.parametrize(("case", "method"), by_app(lambda case: case.names("method")))
 def test_a_method_spells_out_all_arguments(case: AppCase, method: str) -> None:
     """A later class_path would keep what an earlier class had under the same names."""

@@ -48,9 +48,8 @@ def test_a_kernel_of_one_length_has_that_of_the_data() -> None:
     for kernel in (Linformer, partial(Linformer, rank=3)):
         model = SequenceClassifier(11, 3, 7, **SMALL, network=TokenClassifier, kernel=kernel)
         assert model.model.blocks[0].attention.kernel.E.shape[-1] == 7
-    assert bind_length(None, 7) is None
-    kernel = partial(AGF, K=2)
-    assert bind_length(kernel, 7) is kernel
+    for kernel in (None, partial(AGF, K=2)):
+        assert bind_length(kernel, 7) is kernel
     with pytest.raises(ValueError, match="is that of the data, 7: leave out 300"):
         bind_length(partial(Linformer, length=300), 7)
 

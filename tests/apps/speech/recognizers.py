@@ -53,7 +53,9 @@ def make_batch(tokenizer_file: str) -> SpeechBatch:
 
 
 class Utterances(LightningDataModule):
-    """The same three utterances in all splits, and a second test set of one."""
+    """The same three utterances in all splits, and two sets of one behind them to score."""
+
+    test_splits = ("test", "other", "far")
 
     def __init__(self, tokenizer_file: str) -> None:
         super().__init__()
@@ -62,10 +64,12 @@ class Utterances(LightningDataModule):
     def _load(self, count: int = 3) -> DataLoader[Any]:
         return DataLoader(make_items()[:count], batch_size=2, collate_fn=self.collate)
 
-    train_dataloader = val_dataloader = _load
+    train_dataloader = _load
 
     def test_dataloader(self) -> list[DataLoader[Any]]:
-        return [self._load(), self._load(1)]
+        return [self._load(), self._load(1), self._load(1)]
+
+    val_dataloader = test_dataloader
 
 
 def make_trainer(folder: Path, **options: Any) -> Trainer:

@@ -135,7 +135,7 @@ class GraphRegressor(AttentionModule):
         """Evaluate the test graphs."""
         self._evaluate(batch, f"test/{dataloader_idx}_" if dataloader_idx else "test/")
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Predict the targets (B,)."""
         return self(batch)
 

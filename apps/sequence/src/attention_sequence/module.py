@@ -146,7 +146,7 @@ class SequenceClassifier(AttentionModule):
         """Score the test set."""
         self._update_metrics(batch, f"test/{dataloader_idx}_" if dataloader_idx else "test/")
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Return logits (B, C)."""
         x, mask, *_ = batch
         return self(x, mask)

@@ -91,37 +91,36 @@ class SpeechRecognizer(AttentionModule):
 
     def forward(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits of CTC (B, S, V) and of attention (B, U + 1, V), and the state counts."""
-        if not isinstance(batch, SpeechBatch):
-            raise UserError(f"{type(batch).__name__} is no SpeechBatch: see docs/own_data.md")
         update_statistics = self.training and self.current_epoch < self.stats_epochs
-        x, lengths = self.features(batch.waves, batch.lengths, update_statistics)
+        x, lengths = self._compute_features(batch, update_statistics)
         return self.model(x, lengths, F.pad(batch.tokens, (1, 0), value=BOS))
 
-    def compute_loss(
-        self, batch: SpeechBatch, outputs: tuple[Tensor, Tensor, Tensor], stage: str
-    ) -> Tensor:
+    def compute_loss(self, batch: SpeechBatch, outputs: tuple[Tensor, ...], prefix: str) -> Tensor:
         """Return the weighted sum of both losses, and log each."""
         ctc_logits, attention_logits, lengths = outputs
         targets = append_eos(batch.tokens, batch.token_lengths)
         ctc = ctc_loss(ctc_logits, lengths, batch.tokens, batch.token_lengths)
         attention = label_smoothed_kl(attention_logits, targets, self.label_smoothing)
-        losses = {f"{stage}/ctc": ctc, f"{stage}/attention": attention}
-        self.log_dict(losses, batch_size=len(batch.names))
+        losses = {f"{prefix}ctc": ctc, f"{prefix}attention": attention}
+        self.log_dict(losses, batch_size=len(batch.names), add_dataloader_idx=False)
         return self.ctc_weight * ctc + (1 - self.ctc_weight) * attention
 
     def training_step(self, batch: SpeechBatch, batch_idx: int) -> Tensor:
         """Return the loss with the penalties of the kernels."""
-        return self.compute_training_loss(lambda: self.compute_loss(batch, self(batch), "train"))
+        return self.compute_training_loss(lambda: self.compute_loss(batch, self(batch), "train/"))
 
-    def validation_step(self, batch: SpeechBatch, batch_idx: int) -> None:
-        """Score the utterances that select the epoch."""
+    def validation_step(self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Score the utterances that select the epoch; of further loaders log the losses alone."""
+        prefix = f"val/{dataloader_idx}_" if dataloader_idx else "val/"
         outputs = ctc, attention, lengths = self(batch)
+        loss, size = self.compute_loss(batch, outputs, prefix), len(batch.names)
+        self.log(f"{prefix}loss", loss, batch_size=size, add_dataloader_idx=False)
+        if dataloader_idx:
+            return
         targets = append_eos(batch.tokens, batch.token_lengths)
         self.accuracy.update((attention.argmax(-1) == targets)[targets != BLANK].float())
         hypotheses = self._decode_ids(greedy_ctc_decode(ctc, lengths))
         self.word_errors.update(map(count_word_edits, batch.texts, hypotheses))
-        loss = self.compute_loss(batch, outputs, "val")
-        self.log("val/loss", loss, batch_size=len(batch.names))
 
     def on_validation_epoch_end(self) -> None:
         """Log the score that selects the epoch, and the word error rate."""
@@ -157,7 +156,7 @@ class SpeechRecognizer(AttentionModule):
     def test_step(self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0) -> None:
         """Decode a batch by beam search and by greedy CTC, and count the errors."""
         start = time.perf_counter()
-        states, lengths = self._encode(batch)
+        states, lengths = self.model.encode(*self._compute_features(batch))
         ids = beam_search(self.model, states, lengths, self.beam_search, *self.language_model)
         hypotheses, seconds = self._decode_ids(ids), time.perf_counter() - start
         greedy = self._decode_ids(greedy_ctc_decode(self.model.ctc(states), lengths))
@@ -166,7 +165,7 @@ class SpeechRecognizer(AttentionModule):
     def on_test_epoch_end(self) -> None:
         """Log the error rates, and write every hypothesis into the run's folder."""
         data: Any = getattr(self.trainer, "datamodule", None)
-        metrics = self.results.compute("other_" * (len(getattr(data, "test_splits", ())) > 1))
+        metrics = self.results.compute("other_" * (len(getattr(data, "test_splits", ())) == 2))
         self.log_dict({f"test/{name}": value for name, value in metrics.items()})
         self.results.write(Path(self.trainer.default_root_dir) / "hypotheses.txt")
 
@@ -174,12 +173,14 @@ class SpeechRecognizer(AttentionModule):
         self, batch: SpeechBatch, batch_idx: int, dataloader_idx: int = 0
     ) -> list[tuple[str, str]]:
         """Return each utterance's name and text by greedy CTC; testing writes the beam's texts."""
-        states, lengths = self._encode(batch)
+        states, lengths = self.model.encode(*self._compute_features(batch))
         texts = self._decode_ids(greedy_ctc_decode(self.model.ctc(states), lengths))
         return list(zip(batch.names, texts, strict=True))
 
-    def _encode(self, batch: SpeechBatch) -> tuple[Tensor, Tensor]:
-        return self.model.encode(*self.features(batch.waves, batch.lengths))
+    def _compute_features(self, batch: SpeechBatch, update: bool = False) -> tuple[Tensor, Tensor]:
+        if not isinstance(batch, SpeechBatch) or batch.waves.ndim != 2:
+            raise UserError("a batch must be a SpeechBatch of waves (B, T): see docs/own_data.md")
+        return self.features(batch.waves, batch.lengths, update)
 
     def _decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [self.tokenizer.decode(row) for row in ids]

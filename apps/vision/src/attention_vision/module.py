@@ -173,7 +173,7 @@ class VisionClassifier(AttentionModule):
         second = "train/" if getattr(data, "score_train", False) else f"test/{dataloader_idx}_"
         self._evaluate(batch, second if dataloader_idx else "test/")
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_idx: int, dataloader_idx: int = 0) -> Tensor:
         """Compute the logits (B, C) of the raw weights."""
         return self.model(batch[0])
 

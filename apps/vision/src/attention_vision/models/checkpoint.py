@@ -51,7 +51,7 @@ def find_timm_weights(model: str) -> str:
 
 
 def load_checkpoint(model: nn.Module, path: str, option: str = "model.checkpoint") -> None:
-    """Load all weights of a file into a model; only those of a mechanism may be missing.
+    """Load all weights of a file, but for a mechanism and, by default, a head of other classes.
 
     The file may be timm's, or of the released code of DeiT, CaiT, AttnScale, GFSA or FeatScale (on
     DeiT with gain 2).

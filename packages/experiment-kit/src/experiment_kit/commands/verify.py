@@ -43,7 +43,8 @@ def verify_run(run: str, trust: list[str] | str = "") -> None:
     if not written:
         raise UserError(f"{folder}/result.json has no metric that a test recomputes")
     arguments = ["test", "-c", str(path), f"--ckpt_path={find_weights(folder)}"]
-    off = "enable_progress_bar=false", "logger=false", "profiler=null"  # it writes elsewhere, too
+    off = ["enable_progress_bar=false", "logger=false", "profiler=null"]  # it writes elsewhere, too
+    off += "devices=1", "num_nodes=1", "strategy=auto"  # the parts of several repeat samples
     arguments += [f"--trainer.{option}" for option in off]
     with restrict_classes(path, trust):
         trainer: Any = execute_subcommand(AppCLI(app, arguments))

@@ -63,8 +63,7 @@ def plan_costs(cells: Mapping[str, Sequence[Cell]], folder: Path, console: Conso
     # experiments of the same cost
     alike = {e: replace(e, seed=0, start=None, source="result", eigenvalues=None) for e in planned}
     # a model is counted once, by the config of the first seed
-    configs = {alike[e]: planned[e][0] for e in reversed(planned)}
-    flops = find_flops(configs, folder, console)
+    flops = find_flops({alike[e]: planned[e][0] for e in reversed(planned)}, folder, console)
     lines = []
     for table, row, e in wanted:
         paper, run = load_table(table).paper, planned[e][1]

@@ -155,7 +155,7 @@ def test_maps_that_are_mixed_over_heads_are_normalized_and_those_of_channels_ref
     assert len(report.layers) == 2
     for layer in report.layers:
         assert layer.relative_entropy == pytest.approx([1.0] * 4, abs=0.02)
-    assert any("blocks_token_only.1.attn are not square, or of one" in x for x in report.notes)
+    assert any("blocks_token_only.1.attn are left out: they" in x for x in report.notes)
     with pytest.raises(ValueError, match="maps of Xcit are of channels"):
         diagnose(timm.create_model("xcit_nano_12_p16_224"), torch.randn(1, 3, 224, 224))
 

@@ -229,9 +229,8 @@ def _plan_stream(model: nn.Module, graph: Graph, sums: list[Sum]) -> list[Layer]
         ):
             bound -= 1
         bounds.append(bound)
-    ends, end = [*bounds[1:], len(sums)], stream.find_end(graph, sums[-1].node)
-    pairs = zip(bounds, ends, strict=False)
-    layers = [_plan_layer(model, graph, sums, slice(*pair), end) for pair in pairs]
+    bounds, end = [*bounds, len(sums)], stream.find_end(graph, sums[-1].node)
+    layers = [_plan_layer(model, graph, sums, slice(*pair), end) for pair in pairwise(bounds)]
     for layer in layers if any(map(stream.is_rearranged, sums[1:])) else ():
         layer.batch = graph.calls[0].inputs[0].shape[:1].numel()
     end.axes = sums[-1].node.axes

@@ -87,7 +87,7 @@ def _split_parts(rows: Sequence[Any], others: Sequence[Any]) -> Iterator[tuple[i
         count = max(1, numel // shape[axis + 1 :].numel())
         repeats = -(-shape[axis] // count)
         for i, ts in enumerate(parts if repeats > 1 else []):
-            # an axis of one entry of a mask stays as it is, and so do the rows of keys and values
+            # whole stay no mask, an axis of one entry of a mask, and the rows of keys and values
             stays = ts[0] is None or ts[0].shape[axis] == 1 or (axis == 2 and i >= len(rows))
             parts[i] = [p for t in ts for p in (repeats * [t] if stays else t.split(count, axis))]
     for i, part in enumerate(zip(*parts, strict=True)):

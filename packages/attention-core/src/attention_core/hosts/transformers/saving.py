@@ -104,9 +104,8 @@ def load(kind: Any, path: str, trust: Collection[str] | str = (), **kwargs: Any)
         with convert_errors(str(path)):
             attach_groups(model, adapter[FIELD], str(path), trust)
     if adapter:
-        model = import_module("attention_core.hosts.peft").PeftModel.from_pretrained(
-            model, path, **hub
-        )
+        peft = import_module("attention_core.hosts.peft")  # so that PEFT reads what is described
+        model = peft.PeftModel.from_pretrained(model, path, **hub)
     return model
 
 

@@ -78,7 +78,7 @@ def load_weights(model: Any, weights: dict[str, Any], origin: str, new_head: boo
         match = _RELEASED.fullmatch(name)
         names = [match[1] + end for end in _PARAMETERS[match[2]]] if match else []
         renamed[next((own for own in names if own in expected), name)] = weight
-    heads = (model.pretrained_cfg.get("classifier") or "head") if new_head else ()
+    heads = (getattr(model, "pretrained_cfg", {}).get("classifier") or "head") if new_head else ()
     head = {name: weight.shape for name, weight in expected.items() if name.startswith(heads)}
     if any(getattr(renamed.get(name), "shape", None) != shape for name, shape in head.items()):
         warn_once(f"{origin} has other classes or none: the head is new")
